@@ -1,0 +1,194 @@
+"""Activation functions on the scalar engine, with scale, bias and a running sum.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``activation`` and ``activation_reduce``; functions and their
+valid ranges: ``nki.api.shared.rst``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neurosim import dtypes
+from neurosim.chip import Chip
+from neurosim.engines import Engine, Memory
+from neurosim.errors import UnknownBehavior
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, lanewise_holes
+from neurosim.lanes import Lanes
+from neurosim.numerics import act, reduce
+from neurosim.operators import Operator
+from neurosim.program import Access
+from neurosim.rules import Broken, column, same_elements
+from neurosim.streams import stream
+from neurosim.work import AccumulatorRead, Lanewise, Work
+
+
+class ReduceCmd(Enum):
+    """What an instruction does to the accumulator registers of its engine."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class OutOfRangeWarning(UserWarning):
+    """An activation function met inputs outside of its documented range, where the hardware is wrong by design."""
+
+
+class _Shared:
+    """Operands and behaviour that both instructions share; a subclass orders them as NKI does."""
+
+    mnemonic: ClassVar[str]
+    dst: Tile
+    op: Operator
+    data: Tile
+    bias: Tile | float | None
+    scale: Tile | float
+    reduce_op: Operator | None
+    reduce_res: Tile | None
+
+    def command(self) -> Any:
+        """Return what happens to the accumulator registers."""
+        raise NotImplementedError
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Equal extents, a function of the table, columns that match, a sum as the only reduction."""
+        yield same_elements("dst", self.dst, "data", self.data)
+        if not isinstance(self.op, Operator) or self.op.name not in act.ACTIVATIONS:
+            yield Broken(f"op={self.op!r} is not an activation function", ("known: " + ", ".join(act.ACTIVATIONS),))
+        yield column("scale", self.scale, self.data, (dtypes.float32,))
+        yield column("bias", self.bias, self.data, None)
+        if chip.generation < 3 and isinstance(self.bias, (int, float)):
+            yield Broken("bias is a number; NeuronCore-v2 takes a [P, 1] tile only", (), "memset a tile with it")
+        allowed = (ReduceCmd.idle, ReduceCmd.reset, ReduceCmd.reduce, ReduceCmd.reset_reduce)
+        if self.command() not in allowed:
+            yield Broken(f"reduce_cmd={self.command()!r}", (), "activation knows idle, reset, reduce, reset_reduce")
+            return
+        reduces = self.command() in (ReduceCmd.reduce, ReduceCmd.reset_reduce)
+        if reduces and self.reduce_op != Operator("add"):
+            yield Broken(f"reduce_op={self.reduce_op!r}; it must be nl.add", (), "Scalar accumulates sums only")
+        if not reduces and self.reduce_op is not None:
+            yield Broken(f"reduce_op={self.reduce_op!r} without a reduce_cmd that reduces", (), "pass reset_reduce")
+        if self.reduce_res is not None:
+            yield column("reduce_res", self.reduce_res, self.data, None)
+
+    def state(self) -> tuple[tuple[str, Access], ...]:
+        """Return the use of the accumulator registers."""
+        command = self.command()
+        if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
+            return (("accumulator", Access.WRITE),)
+        if command is ReduceCmd.reduce:
+            return (("accumulator", Access.ACCUMULATE),)
+        return (("accumulator", Access.READ),) if self.reduce_res is not None else ()
+
+    def execute(self, lanes: Lanes) -> None:
+        """Compute func(data · scale + bias) in float32; sum it before it is rounded to dst's dtype."""
+        data, scale, bias = (
+            lanes.f32(self.data),
+            lanes.column(self.scale),
+            None if self.bias is None else lanes.column(self.bias),
+        )
+        self._check_range(data, scale, bias)
+        result = act.activate(self.op.name, data, scale, bias)
+        command = self.command()
+        if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
+            total = reduce.reduce_free("add", result)[:, 0]
+        lanes.put(self.dst, result)
+        if command is ReduceCmd.idle and self.reduce_res is None:
+            return
+        registers = lanes.registers("accumulator")[: self.data.partitions]
+        if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
+            registers[:] = 0.0
+        if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
+            registers[:] = registers + total
+        if self.reduce_res is not None:
+            lanes.put(self.reduce_res, registers.reshape(-1, 1).copy())
+
+    def _check_range(self, data: Any, scale: Any, bias: Any) -> None:
+        limits = act.ACTIVATIONS[self.op.name].valid_range
+        if limits is None:
+            return
+        low, high = limits
+        argument = data * np.float32(scale) if isinstance(scale, float) else data * scale
+        if bias is not None:
+            argument = argument + (np.float32(bias) if isinstance(bias, float) else bias)
+        magnitude = np.abs(argument) if self.op.name == "reciprocal" else argument
+        outside = int(np.count_nonzero((magnitude < np.float32(low)) | (magnitude > np.float32(high))))
+        if outside:
+            warnings.warn(
+                f"{self.mnemonic}(op={self.op!r}): {outside} inputs outside of the valid range "
+                f"[{low:g}, {high:g}]; the hardware's result there is not specified, neurosim's is the function's",
+                OutOfRangeWarning,
+                stacklevel=6,
+            )
+
+    def holes(self, holes: Holes) -> Holes:
+        """Lane by lane into dst; a hole anywhere in a partition reaches its sum."""
+        spread = {"dst": lanewise_holes(self.dst, holes.values())}
+        if self.reduce_res is not None:
+            spread["reduce_res"] = lanewise_holes(self.reduce_res, holes.values())
+        elif self.command() in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
+            raise UnknownBehavior(
+                f"{self.mnemonic}: unwritten elements would be summed into the accumulator registers",
+                advice="write all of the tile first, or reduce only the part that was written",
+            )
+        return spread
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """One stream in, one out, a fetch per column; and a read of the accumulator."""
+        pointers = isinstance(self.scale, Tile) + isinstance(self.bias, Tile)
+        elements = self.dst.free_elements
+        stream_work = Lanewise(
+            "activation", elements, (stream(self.data),), stream(self.dst), pointers=pointers, table=self.op.name
+        )
+        if self.reduce_res is None:
+            return (stream_work,)
+        return stream_work, AccumulatorRead(self.data.partitions)
+
+
+class Activation(_Shared, Instruction, mnemonic="activation", engines=(Engine.scalar,)):
+    """dst = op(data · scale + bias), in float32; optionally summed along the free axes into ``reduce_regs``.
+
+    ``reduce_cmd`` resets the registers, adds to them, or both; ``reduce_res`` [P, 1] reads them out.
+    """
+
+    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    op: Operator
+    data: Tile = In(Memory.sbuf, Memory.psum)
+    bias: Tile | float | None = In(Memory.sbuf, Memory.psum, number=True, default=None)
+    scale: Tile | float = In(Memory.sbuf, Memory.psum, number=True, default=1.0)
+    reduce_op: Operator | None = None
+    reduce_res: Tile | None = Out(Memory.sbuf, Memory.psum, default=None)
+    reduce_cmd: ReduceCmd = ReduceCmd.idle
+    name: str | None = None
+
+    def command(self) -> Any:
+        """Return ``reduce_cmd``."""
+        return self.reduce_cmd
+
+
+class ActivationReduce(_Shared, Instruction, mnemonic="activation_reduce", engines=(Engine.scalar,)):
+    """``activation`` with ``reduce_cmd.reset_reduce``: dst = op(data · scale + bias), reduce_res = its sum."""
+
+    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    op: Operator
+    data: Tile = In(Memory.sbuf, Memory.psum)
+    reduce_op: Operator
+    reduce_res: Tile | None = Out(Memory.sbuf, Memory.psum, optional=True)
+    bias: Tile | float | None = In(Memory.sbuf, Memory.psum, number=True, default=None)
+    scale: Tile | float = In(Memory.sbuf, Memory.psum, number=True, default=1.0)
+    name: str | None = None
+
+    def command(self) -> Any:
+        """Return the command that this instruction stands for."""
+        return ReduceCmd.reset_reduce
+
+
+activation = emit(Activation)
+activation_reduce = emit(ActivationReduce)

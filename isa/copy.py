@@ -1,0 +1,64 @@
+"""Copies within the on-chip memories.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``tensor_copy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neurosim.chip import Chip
+
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import In, Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.rules import Broken, same_elements
+from neurosim.streams import stream
+from neurosim.work import Lanewise, Work
+
+
+class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, Engine.scalar, Engine.gpsimd)):
+    """Copy ``src`` to ``dst``: same partitions, same number of elements per partition, SBUF or PSUM.
+
+    On Vector and GpSimd equal dtypes move bits; different dtypes, and everything on Scalar, go through float32.
+    """
+
+    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    src: Tile = In(Memory.sbuf, Memory.psum)
+    engine: Engine = Engine.unknown
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Equal extents; engines that reach the memories and exist in the generation."""
+        yield same_elements("dst", self.dst, "src", self.src)
+        if self.engine is Engine.gpsimd and self._in_psum():
+            yield Broken(
+                "GpSimd does not reach PSUM",
+                (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
+                "use nisa.engine.vector or nisa.engine.scalar",
+            )
+        if self.engine is Engine.scalar and chip.generation < 3:
+            yield Broken("Scalar has no tensor_copy before NeuronCore-v3 (trn2)", (), "use nisa.activation(op=nl.copy)")
+
+    def _in_psum(self) -> bool:
+        return Memory.psum in (self.dst.buffer, self.src.buffer)
+
+    def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
+        """Vector unless asked otherwise; GpSimd gives the same bits outside PSUM."""
+        if self.engine is not Engine.unknown:
+            return super().place(chip)
+        return Engine.vector, frozenset({Engine.vector} if self._in_psum() else {Engine.vector, Engine.gpsimd})
+
+    def execute(self, lanes: Lanes) -> None:
+        """Move bits, or widen and round."""
+        if self.src.dtype == self.dst.dtype and lanes.engine is not Engine.scalar:
+            lanes.put_bits(self.dst, lanes.bits(self.src))
+        else:
+            lanes.put(self.dst, lanes.f32(self.src))
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """One stream in, one out."""
+        return (Lanewise("copy", self.dst.free_elements, (stream(self.src),), stream(self.dst)),)
+
+
+tensor_copy = emit(TensorCopy)

@@ -1,0 +1,118 @@
+"""DMA: moving tensors between HBM and SBUF.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``dma_copy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from neurosim.chip import Chip
+
+from neurosim.engines import HBM, Engine, Memory
+from neurosim.errors import IllegalOperand
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.numerics import convert
+from neurosim.rules import Broken
+from neurosim.streams import transfer
+from neurosim.work import Work
+
+
+class DgeMode(Enum):
+    """Who generates the descriptors of a DMA."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class OobMode(Enum):
+    """What an index out of bounds does in a DMA with dynamic addresses."""
+
+    error = 0
+    skip = 1
+
+
+class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.scalar, Engine.gpsimd)):
+    """Copy ``src`` to ``dst`` with the DMA engines; any shapes with equal numbers of elements, HBM or SBUF.
+
+    Equal dtypes move bits. Different ones go through float32: ``src.dtype`` to float32, float32 to ``dst.dtype``.
+    ``oob_mode`` speaks of dynamic addresses; static patterns are checked when the view is made.
+    """
+
+    is_dma = True
+
+    dst: Tile = Out(Memory.sbuf, *HBM)
+    src: Tile = In(Memory.sbuf, *HBM)
+    priority: int | None = None
+    oob_mode: OobMode = OobMode.error
+    dge_mode: DgeMode = DgeMode.unknown
+    engine: Engine = Engine.unknown
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Equal element counts; modes that the generation has."""
+        if self.dst.size != self.src.size:
+            yield Broken(
+                f"dst has {self.dst.size} elements and src has {self.src.size}",
+                (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
+                "slice the larger one to the extent of the smaller",
+            )
+        if self.priority is not None:
+            if chip.generation < 4:
+                yield Broken("priority= needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "leave it out")
+            if self.priority not in (0, 1, 2, 3):
+                yield Broken(f"priority {self.priority!r}", (), "levels are 0 (highest) to 3")
+        for label, value, kind in (
+            ("oob_mode", self.oob_mode, OobMode),
+            ("dge_mode", self.dge_mode, DgeMode),
+        ):
+            if not isinstance(value, kind):
+                yield Broken(f"{label}={value!r} is not a nisa.{label}")
+        if self.dge_mode is DgeMode.hwdge and chip.generation < 3:
+            yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "use dge_mode.swdge")
+        if self.engine is not Engine.unknown and self.dge_mode is not DgeMode.hwdge:
+            yield Broken(f"engine={self.engine!r} without dge_mode.hwdge", (), "pass dge_mode=nisa.dge_mode.hwdge")
+
+    def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
+        """Return the triggering engine.
+
+        Rule (assumed): software descriptors come from GpSimd, hardware and static ones from Sync; stores are
+        triggered by GpSimd, so that a store that waits for its data holds up no load.
+        """
+        if self.engine not in (Engine.unknown, Engine.sync, Engine.scalar):
+            raise IllegalOperand(
+                f"dma_copy: engine={self.engine!r} cannot trigger hardware descriptors",
+                advice="use nisa.engine.sync or nisa.engine.scalar",
+            )
+        if self.engine is not Engine.unknown:
+            return self.engine, frozenset({self.engine})
+        if self.dge_mode is DgeMode.unknown and self.dst.buffer.is_hbm and not self.src.buffer.is_hbm:
+            return Engine.gpsimd, frozenset(self.engines)
+        if self.dge_mode is DgeMode.swdge:
+            return Engine.gpsimd, frozenset({Engine.gpsimd})
+        return Engine.sync, frozenset(self.engines)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Move the elements in the order of both patterns."""
+        source, target = self.src.array(), self.dst.array()
+        if self.src.dtype != self.dst.dtype:
+            source = convert.cast(source, self.src.dtype, self.dst.dtype)
+        target[...] = source if source.shape == target.shape else source.reshape(target.shape)
+
+    def holes(self, holes: Holes) -> Holes:
+        """Element i of dst depends on element i of src."""
+        return {"dst": holes["src"].reshape(self.dst.shape)}
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """One transfer."""
+        generation = {Engine.gpsimd: "swdge"}.get(engine, "hwdge" if chip.generation >= 3 else "none")
+        if self.dge_mode is DgeMode.none:
+            generation = "none"
+        return (transfer(self.dst, self.src, generation, chip.dma.descriptor_max_bytes),)
+
+
+dma_copy = emit(DmaCopy)

@@ -1,0 +1,56 @@
+"""Generating affine patterns of numbers.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``iota``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from neurosim.chip import Chip
+
+from neurosim.affine import affine_rules, affine_values
+from neurosim.dtypes import int32
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.numerics import convert
+from neurosim.rules import Broken
+from neurosim.streams import stream
+from neurosim.work import Lanewise, Work
+
+
+class Iota(Instruction, mnemonic="iota", engines=(Engine.gpsimd,)):
+    """Write offset + partition · channel_multiplier + Σ index · step: int32 arithmetic, then a cast to dst's dtype.
+
+    Integers narrower than 32 bits saturate (assumed, as every other narrowing to integers does).
+    """
+
+    dst: Tile = Out(Memory.sbuf)
+    pattern: Any
+    offset: int = 0
+    channel_multiplier: int = 0
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """The pattern covers dst."""
+        yield from affine_rules(self.pattern, self.offset, self.channel_multiplier, "dst", self.dst)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Generate and cast."""
+        values = affine_values(self.pattern, self.offset, self.channel_multiplier, self.dst.partitions)
+        dtype = self.dst.dtype
+        if dtype.is_integer:
+            limits = np.iinfo(dtype.numpy)
+            lanes.put_bits(self.dst, np.clip(values.astype(np.int64), limits.min, limits.max).astype(dtype.numpy))
+        else:
+            lanes.put(self.dst, convert.widen(values, int32))
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """One stream out."""
+        return (Lanewise("iota", self.dst.free_elements, (), stream(self.dst)),)
+
+
+iota = emit(Iota)

@@ -1,0 +1,262 @@
+"""Matrix multiplication on the tensor engine.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``; four passes of float32: measured, hardware
+facts A.4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from neurosim import dtypes
+from neurosim.chip import Chip
+from neurosim.engines import Engine, Memory
+from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, Unsupported
+from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.memory import MATMUL, UNWRITTEN, WRITTEN
+from neurosim.numerics import matmul
+from neurosim.rules import Broken, bounding_box, dtype_in, same_dtype
+from neurosim.streams import stream
+from neurosim.work import Matmul, Work
+
+FLOATS = (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.bfloat16, dtypes.float16, dtypes.float32)
+
+
+class MatmulPerfMode(Enum):
+    """Performance mode of a matmul."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
+    """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]: operands in SBUF, result in PSUM, accumulated in float32.
+
+    ``accumulate=False`` overwrites, ``True`` adds to what a matmul wrote, ``None`` adds where a matmul wrote and
+    overwrites elsewhere. ``is_transpose`` moves the bits of ``stationary``, with an identity as ``moving``.
+    """
+
+    state_written = MATMUL
+
+    dst: Tile = Accumulate(Memory.psum)
+    stationary: Tile = In(Memory.sbuf)
+    moving: Tile = In(Memory.sbuf)
+    is_stationary_onezero: bool = False
+    is_moving_onezero: bool = False
+    is_transpose: bool = False
+    accumulate: bool | None = None
+    tile_position: Any = ()
+    tile_size: Any = ()
+    perf_mode: MatmulPerfMode = MatmulPerfMode.none
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Shapes within the array and a PSUM bank, dtypes that go together."""
+        yield from self._shape_rules(chip)
+        floats = FLOATS if chip.generation < 4 else (*FLOATS, dtypes.float8_e4m3fn)
+        if not self.is_transpose:
+            yield dtype_in("stationary", self.stationary, floats)
+            yield dtype_in("moving", self.moving, floats)
+            wide = [tile.dtype == dtypes.float32 for tile in (self.stationary, self.moving)]
+            if any(wide) and not all(wide):
+                yield Broken(
+                    f"stationary is {self.stationary.dtype} and moving is {self.moving.dtype}; "
+                    "float32 goes with float32 only",
+                    (f"stationary  {self.stationary.describe()}", f"moving      {self.moving.describe()}"),
+                    "cast the narrower one to float32, or both to bfloat16, with nisa.tensor_copy",
+                )
+            results = (dtypes.float32,) if chip.generation < 4 else (dtypes.float32, dtypes.bfloat16)
+            yield dtype_in("dst", self.dst, results)
+        else:
+            yield same_dtype("dst", self.dst, "stationary", self.stationary)
+            if self.accumulate:
+                yield Broken("accumulate=True with is_transpose", (), "a transpose overwrites")
+        if self.accumulate not in (None, True, False):
+            yield Broken(f"accumulate={self.accumulate!r}", (), "pass None, True or False")
+
+    def _shape_rules(self, chip: Chip) -> Iterator[Broken | None]:
+        rows, columns, moving = (
+            self.stationary.partitions,
+            self.stationary.free_elements,
+            self.moving.free_elements,
+        )
+        numbers = (
+            f"stationary  {self.stationary.describe()}",
+            f"moving      {self.moving.describe()}",
+            f"dst         {self.dst.describe()}",
+        )
+        if rows != self.moving.partitions:
+            yield Broken(f"stationary has {rows} rows (K) and moving has {self.moving.partitions}", numbers)
+        if columns > chip.tensor.columns:
+            yield Broken(
+                f"stationary has {columns} columns; the array is {chip.tensor.columns} wide",
+                numbers,
+                f"split the columns into tiles of at most {chip.tensor.columns}",
+            )
+        bank = chip.psum.bank_bytes // self.dst.dtype.size_bytes
+        if chip.generation < 4 and moving > bank:
+            yield Broken(
+                f"moving has {moving} columns; one PSUM bank holds {bank} {self.dst.dtype}",
+                numbers,
+                f"split the columns into tiles of at most {bank} (nl.tile_size.gemm_moving_fmax)",
+            )
+        elif (self.dst.partitions, self.dst.free_elements) != (columns, moving):
+            yield Broken(
+                f"dst is {self.dst.partitions} × {self.dst.free_elements}; the product is {columns} × {moving}",
+                numbers,
+                "dst has the columns of stationary as partitions and the columns of moving as free axis",
+            )
+        elif chip.generation < 4:
+            yield self._bank_rule(chip.psum.bank_bytes, numbers)
+
+    def _bank_rule(self, bank_bytes: int, numbers: tuple[str, ...]) -> Broken | None:
+        reach = sum(
+            step * (extent - 1)
+            for axis, (step, extent) in enumerate(zip(self.dst.steps, self.dst.shape, strict=True))
+            if axis != self.dst.partition_axis
+        )
+        first = self.dst.offset_bytes
+        last = first + (reach + 1) * self.dst.dtype.size_bytes - 1
+        if first // bank_bytes == last // bank_bytes:
+            return None
+        return Broken(
+            f"dst covers bytes {first} to {last} of a partition and crosses a PSUM bank of {bank_bytes} bytes",
+            numbers,
+            "a matmul writes within one bank: slice dst at multiples of the bank",
+        )
+
+    def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
+        """The tensor engine; modes that are not built are refused here."""
+        tiling = (tuple(self.tile_position), tuple(self.tile_size))
+        if tiling not in (((), ()), ((0, 0), (128, 128))):
+            raise Unsupported(
+                f"nc_matmul: row and column tiling (tile_position={tiling[0]}, tile_size={tiling[1]}) is not built yet",
+                advice="leave both out: the whole array is used",
+            )
+        if self.perf_mode is not MatmulPerfMode.none:
+            if self.perf_mode is not MatmulPerfMode.double_row:
+                raise IllegalOperand(f"nc_matmul: perf_mode={self.perf_mode!r} is not a nisa.matmul_perf_mode")
+            raise Unsupported("nc_matmul: perf_mode double_row is not built yet", advice="leave perf_mode out")
+        return super().place(chip)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Multiply into PSUM according to what it holds."""
+        if self.is_transpose:
+            self._transpose(lanes)
+            return
+        for name, hint in (("stationary", self.is_stationary_onezero), ("moving", self.is_moving_onezero)):
+            if hint:
+                self._check_onezero(lanes, name)
+        overwrite = self._overwrites(lanes)
+        psum = self.dst.array()
+        values = psum if psum.ndim == 2 else np.ascontiguousarray(self.dst.lanes())
+        stationary, moving = self.stationary, self.moving
+        matmul.matmul_into(
+            values,
+            lanes.bits(stationary),
+            stationary.dtype,
+            lanes.bits(moving),
+            moving.dtype,
+            self._passes(),
+            overwrite,
+        )
+        if values is not psum:
+            lanes.put_bits(self.dst, values)
+
+    def _overwrites(self, lanes: Lanes) -> bool:
+        """Decide between overwriting and adding, from what wrote the destination."""
+        if self.accumulate is False:
+            return True
+        state = lanes.where_written(self.dst)
+        if state == MATMUL:
+            return False
+        if self.accumulate:
+            self._refuse_accumulate(lanes)
+            return False
+        if state == UNWRITTEN:
+            return True
+        self._refuse_foreign(lanes)
+        # where no matmul wrote, adding to zero is overwriting: a pass sums from +0, so it never is -0
+        self.dst.array()[np.not_equal(lanes.states(self.dst), MATMUL)] = 0
+        return False
+
+    def _refuse_accumulate(self, lanes: Lanes) -> None:
+        states = lanes.states(self.dst)
+        if (states == UNWRITTEN).any():
+            raise Uninitialized(
+                "nc_matmul: accumulate=True onto PSUM that nobody wrote",
+                numbers=(f"dst  {self.dst.describe()}", f"unwritten: {bounding_box(states == UNWRITTEN)}"),
+                advice="begin with accumulate=False, e.g. accumulate=(k > 0), or leave accumulate out",
+            )
+        if (states == WRITTEN).any() and lanes.chip.generation < 4:
+            raise UnknownBehavior(
+                "nc_matmul: accumulate=True onto PSUM that another instruction than a matmul wrote",
+                numbers=(
+                    f"dst  {self.dst.describe()}",
+                    f"written otherwise: {bounding_box(states == WRITTEN)}",
+                ),
+                advice="the manual calls this undefined before NeuronCore-v4: begin with accumulate=False",
+            )
+
+    def _refuse_foreign(self, lanes: Lanes) -> None:
+        foreign = (lanes.states(self.dst) == WRITTEN) & (self.dst.array() != 0)
+        if foreign.any():
+            raise UnknownBehavior(
+                "nc_matmul: accumulate=None onto values that another instruction than a matmul wrote",
+                numbers=(f"dst  {self.dst.describe()}", f"written otherwise: {bounding_box(foreign)}"),
+                advice="say accumulate=False to overwrite them, or use a new PSUM tile",
+            )
+
+    def _check_onezero(self, lanes: Lanes, name: str) -> None:
+        values = lanes.f32(getattr(self, name))
+        if not ((values == 0) | (values == 1)).all():
+            raise UnknownBehavior(
+                f"nc_matmul: is_{name}_onezero=True, and {name} holds other values than 0 and 1",
+                advice="the hint makes the engine drop half of the float32: leave it out",
+            )
+
+    def _transpose(self, lanes: Lanes) -> None:
+        identity = lanes.f32(self.moving)
+        if identity.shape[0] != identity.shape[1] or not (identity == np.eye(len(identity))).all():
+            raise UnknownBehavior(
+                "nc_matmul: is_transpose=True needs an identity matrix as moving",
+                numbers=(f"moving  {self.moving.describe()}",),
+                advice="use nisa.nc_transpose, which needs none",
+            )
+        lanes.put_bits(self.dst, lanes.bits(self.stationary).T)
+
+    def _passes(self) -> int:
+        return 4 if self.stationary.dtype == dtypes.float32 and not self.is_transpose else 1
+
+    def holes(self, holes: Holes) -> Holes:
+        """A hole in a stationary column reaches a row of dst, one in a moving column a column of dst."""
+        mask = np.zeros((self.dst.partitions, self.dst.free_elements), np.bool_)
+        if "stationary" in holes:
+            mask |= holes["stationary"].reshape(self.stationary.partitions, -1).any(axis=0).reshape(-1, 1)
+        if "moving" in holes:
+            mask |= holes["moving"].reshape(self.moving.partitions, -1).any(axis=0)
+        return {"dst": mask.reshape(self.dst.shape)}
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """LoadStationary and the passes; a one-zero hint halves the passes of float32."""
+        rows, columns, moving = (
+            self.stationary.partitions,
+            self.stationary.free_elements,
+            self.moving.free_elements,
+        )
+        passes = self._passes()
+        if passes == 4:
+            passes //= 2 ** (self.is_stationary_onezero + self.is_moving_onezero)
+        flops = 0 if self.is_transpose else 2 * rows * columns * moving
+        loads = 2 if self._passes() == 4 and not self.is_stationary_onezero else 1
+        dtype = max(self.stationary.dtype, self.moving.dtype, key=lambda dtype: dtype.size_bytes)
+        step_bytes = stream(self.moving).step_bytes
+        return (Matmul(rows, columns, moving, dtype, passes, loads, self.is_transpose, flops, step_bytes),)
+
+
+nc_matmul = emit(NcMatmul)

@@ -1,0 +1,68 @@
+"""Filling a tile with a constant.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``memset``; strict value types since NKI 0.3
+(``release-notes/components/nki.rst``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from neurosim.chip import Chip
+from neurosim.dtypes import Kind
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.numerics import convert
+from neurosim.rules import Broken, is_number
+from neurosim.streams import stream
+from neurosim.work import Lanewise, Work
+
+
+class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsimd)):
+    """Fill ``dst`` with ``value``, which must be a value of its dtype: no float for integers, no overflow."""
+
+    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    value: Any
+    engine: Engine = Engine.unknown
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """The value fits the dtype; GpSimd does not reach PSUM."""
+        dtype, value = self.dst.dtype, self.value
+        numbers = (f"dst  {self.dst.describe()}",)
+        if isinstance(value, (bool, np.bool_)) and dtype.kind == Kind.BOOL:
+            pass
+        elif not is_number(value):
+            yield Broken(f"value {value!r} is not a number", numbers)
+        elif dtype.is_integer and not isinstance(value, Integral):
+            yield Broken(f"value {value!r} is not an integer, and dst is {dtype}", numbers, "pass an int")
+        elif not dtype.is_float and not dtype.min_value <= value <= dtype.max_value:
+            limits = f"{dtype} holds {dtype.min_value:.0f} to {dtype.max_value:.0f}"
+            yield Broken(f"value {value!r} does not fit {dtype}", (*numbers, limits))
+        elif dtype.is_float and math.isfinite(value) and abs(value) > dtype.max_value:
+            yield Broken(f"value {value!r} does not fit {dtype}", (*numbers, f"{dtype} ends at {dtype.max_value}"))
+        if self.engine is Engine.gpsimd and self.dst.buffer is Memory.psum:
+            yield Broken("GpSimd does not reach PSUM", numbers, "use nisa.engine.vector")
+
+    def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
+        """Vector unless asked otherwise; GpSimd gives the same bits in SBUF."""
+        if self.engine is Engine.unknown and self.dst.buffer is Memory.psum:
+            return Engine.vector, frozenset({Engine.vector})
+        return super().place(chip)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Write the one value everywhere."""
+        self.dst.array()[...] = convert.from_number(self.value, self.dst.dtype)
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """One stream out."""
+        return (Lanewise("memset", self.dst.free_elements, (), stream(self.dst)),)
+
+
+memset = emit(Memset)

@@ -1,0 +1,84 @@
+"""Selecting elements by a predicate.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``affine_select``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from neurosim.affine import affine_rules, affine_values
+from neurosim.chip import Chip
+from neurosim.dtypes import float32
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.numerics import convert
+from neurosim.operators import Operator
+from neurosim.rules import Broken, is_number, same_elements
+from neurosim.streams import stream
+from neurosim.work import Lanewise, Work
+
+_COMPARE: dict[str, Any] = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+
+
+class AffineSelect(Instruction, mnemonic="affine_select", engines=(Engine.gpsimd,)):
+    """Where ``cmp_op(affine value, 0)`` holds, dst = on_true_tile, elsewhere the float32 on_false_value.
+
+    The affine value is int32, as in ``iota``. Equal dtypes copy the bits of ``on_true_tile``; others go through
+    float32.
+    """
+
+    dst: Tile = Out(Memory.sbuf)
+    pattern: Any
+    channel_multiplier: int
+    on_true_tile: Tile = In(Memory.sbuf)
+    on_false_value: float
+    cmp_op: Operator = Operator("equal")
+    offset: int = 0
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """The pattern covers both tiles; a comparison; a number."""
+        yield same_elements("dst", self.dst, "on_true_tile", self.on_true_tile)
+        yield from affine_rules(self.pattern, self.offset, self.channel_multiplier, "dst", self.dst)
+        if not isinstance(self.cmp_op, Operator) or self.cmp_op.name not in _COMPARE:
+            yield Broken(f"cmp_op {self.cmp_op!r} is no comparison", ("known: " + ", ".join(_COMPARE),))
+        if not is_number(self.on_false_value):
+            yield Broken(f"on_false_value {self.on_false_value!r} is not a number")
+
+    def _predicate(self) -> Any:
+        values = affine_values(self.pattern, self.offset, self.channel_multiplier, self.dst.partitions)
+        return _COMPARE[self.cmp_op.name](values, 0)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Pick bits."""
+        dtype = self.dst.dtype
+        chosen = lanes.bits(self.on_true_tile)
+        if self.on_true_tile.dtype != dtype:
+            chosen = convert.cast(chosen, self.on_true_tile.dtype, dtype)
+        fill = convert.cast(np.full((1, 1), self.on_false_value, np.float32), float32, dtype)
+        picked = np.where(self._predicate(), chosen.view(dtype.bits), fill.view(dtype.bits))
+        lanes.put_bits(self.dst, picked)
+
+    def holes(self, holes: Holes) -> Holes:
+        """Only chosen elements depend on the tile."""
+        mask = holes["on_true_tile"].reshape(self.dst.partitions, -1) & self._predicate()
+        return {"dst": mask.reshape(self.dst.shape)}
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """One stream in, one out."""
+        return (Lanewise("affine_select", self.dst.free_elements, (stream(self.on_true_tile),), stream(self.dst)),)
+
+
+affine_select = emit(AffineSelect)

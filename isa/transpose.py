@@ -1,0 +1,95 @@
+"""Transposes between the partition axis and the free axis.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_transpose``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neurosim.chip import Chip
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.rules import Broken, same_dtype
+from neurosim.streams import stream
+from neurosim.work import Lanewise, Matmul, Work
+
+VECTOR_LIMIT = 32
+"""Rows and columns that Vector transposes at once (``nc_transpose``, "Tile size")."""
+
+
+class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, Engine.vector)):
+    """dst[F, P] = data[P, F].T, bit for bit: Tensor from SBUF to PSUM up to 128 × 128, Vector up to 32 × 32.
+
+    Before NeuronCore-v3 the tensor engine's transpose is a matmul, which NaN and Inf do not survive; that is refused
+    there when it would matter.
+    """
+
+    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    data: Tile = In(Memory.sbuf, Memory.psum)
+    engine: Engine = Engine.unknown
+    name: str | None = None
+
+    def _fits_tensor(self) -> bool:
+        return self.data.buffer is Memory.sbuf and self.dst.buffer is Memory.psum
+
+    def _fits_vector(self) -> bool:
+        return max(self.data.partitions, self.data.free_elements) <= VECTOR_LIMIT
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Exchanged extents, one dtype, an engine that reaches the memories."""
+        numbers = (f"dst   {self.dst.describe()}", f"data  {self.data.describe()}")
+        rows, columns = self.data.partitions, self.data.free_elements
+        yield same_dtype("dst", self.dst, "data", self.data)
+        if columns > chip.tensor.columns:
+            yield Broken(
+                f"data has {columns} columns; at most {chip.tensor.columns} become partitions",
+                numbers,
+                f"split it into tiles of at most {chip.tensor.columns} columns",
+            )
+        elif (self.dst.partitions, self.dst.free_elements) != (columns, rows):
+            yield Broken(
+                f"dst is {self.dst.partitions} × {self.dst.free_elements}; the transpose is {columns} × {rows}",
+                numbers,
+            )
+        if self.engine is Engine.tensor and not self._fits_tensor():
+            yield Broken("Tensor transposes from SBUF to PSUM", numbers, "allocate dst with buffer=nl.psum")
+        elif self.engine is Engine.vector and not self._fits_vector():
+            yield Broken(
+                f"Vector transposes at most {VECTOR_LIMIT} × {VECTOR_LIMIT}",
+                numbers,
+                "use Tensor, or smaller tiles",
+            )
+        elif self.engine is Engine.unknown and not self._fits_tensor() and not self._fits_vector():
+            yield Broken(
+                f"dst is in {self.dst.buffer.label} and data is {rows} × {columns}: no engine does that",
+                numbers,
+                f"Tensor writes PSUM; Vector transposes at most {VECTOR_LIMIT} × {VECTOR_LIMIT}",
+            )
+
+    def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
+        """Tensor where it reaches, else Vector."""
+        if self.engine is not Engine.unknown:
+            return super().place(chip)
+        fits = {Engine.tensor: self._fits_tensor(), Engine.vector: self._fits_vector()}
+        engines = [engine for engine in self.engines if fits[engine]]
+        return engines[0], frozenset(engines)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Move bits."""
+        lanes.put_bits(self.dst, lanes.bits(self.data).T)
+
+    def holes(self, holes: Holes) -> Holes:
+        """Holes are transposed too."""
+        return {"dst": holes["data"].reshape(self.data.partitions, -1).T.reshape(self.dst.shape)}
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """A pass through the array with an identity, or a stream through Vector."""
+        if engine is Engine.tensor:
+            rows, columns = self.data.partitions, self.data.free_elements
+            return (Matmul(rows, columns, rows, self.data.dtype, passes=1, loads=1, transpose=True, flops=0),)
+        return (Lanewise("transpose", self.data.free_elements, (stream(self.data),), stream(self.dst)),)
+
+
+nc_transpose = emit(NcTranspose)

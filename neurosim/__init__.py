@@ -1,0 +1,40 @@
+"""A NeuronCore on a laptop: runs NKI kernels on any CPU, exactly, and says how long the hardware takes and why.
+
+``import neurosim`` makes ``nki`` importable where the real package is missing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from neurosim import finder as _finder
+
+if TYPE_CHECKING:
+    from neurosim.chip import Chip
+    from neurosim.devices import load_chip
+    from neurosim.run import Result, profile, simulate
+
+__all__ = ["Chip", "Result", "load_chip", "profile", "simulate"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Chip": "neurosim.chip",
+    "Result": "neurosim.run",
+    "load_chip": "neurosim.devices",
+    "profile": "neurosim.run",
+    "simulate": "neurosim.run",
+}
+
+_finder.install()
+
+
+def __getattr__(name: str) -> Any:
+    """Load the public names when they are first used: ``import neurosim`` itself stays quick."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'neurosim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,394 @@
+"""A device file as frozen dataclasses: every figure of a chip, checked, with its unit, source and standing.
+
+The unit is part of a field's name (``clock_ghz``, ``partition_bytes``); ``Chip.figure`` tells where a value
+comes from. A file holds exactly the fields below: an unknown, missing or senseless one is a ConfigurationError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args, get_type_hints
+
+from neurosim.errors import ConfigurationError
+
+Value = int | float | str | tuple[str, ...] | tuple[tuple[str, ...], ...]
+
+STANDINGS: Final = ("documented", "measured", "fitted", "assumed")
+"""From best to worst: the vendor says so; timed on a device; chosen to meet several measurements; a guess."""
+
+_MAY_BE_ZERO: Final = frozenset({"cycles", "ns"})
+_ATTRIBUTES: Final = ("value", "unit", "source", "standing")
+_GENERATIONS: Final = (2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One entry of a device file.
+
+    Attributes:
+        value: the number (or names).
+        unit: its unit.
+        source: where it was published, and what was done to it.
+        standing: one of ``STANDINGS``.
+    """
+
+    value: Value
+    unit: str
+    source: str
+    standing: str
+
+
+def _in(unit: str) -> Any:
+    """A field whose figure must have this unit."""
+    return field(metadata={"unit": unit})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hbm:
+    """Device memory, as far as one core sees it."""
+
+    bandwidth_gb_per_s: float = _in("GB/s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sbuf:
+    """The state buffer, and what a stride costs in on-chip memory."""
+
+    partition_bytes: int = _in("B")
+    stride_bytes: int = _in("B")
+    strided_slowdown: float = _in("ratio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Psum:
+    """The accumulation buffer."""
+
+    banks: int = _in("count")
+    bank_bytes: int = _in("B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """The systolic array."""
+
+    clock_ghz: float = _in("GHz")
+    rows: int = _in("count")
+    columns: int = _in("count")
+    minimum_cycles: float = _in("cycles")
+    pass_overhead_cycles: float = _in("cycles")
+    latency_cycles: float = _in("cycles")
+    transpose_latency_cycles: float = _in("cycles")
+    load_cycles: float = _in("cycles")
+    fast_load_cycles: float = _in("cycles")
+
+    def peak_tflop_per_s(self, passes: int = 1) -> float:
+        """Peak rate of a matrix multiplication whose operands stream ``passes`` times: 1, or 4 for float32."""
+        return 2e-3 * self.rows * self.columns * self.clock_ghz / passes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vector:
+    """The Vector engine. Rates are cycles per free element; latencies run from issue to completion."""
+
+    clock_ghz: float = _in("GHz")
+    latency_cycles: float = _in("cycles")
+    issue_cycles: float = _in("cycles")
+    pointer_cycles: float = _in("cycles")
+    single_cycles_per_element: float = _in("cycles/element")
+    double_cycles_per_element: float = _in("cycles/element")
+    quad_cycles_per_element: float = _in("cycles/element")
+    widening_cycles_per_element: float = _in("cycles/element")
+    reciprocal_cycles_per_element: float = _in("cycles/element")
+    scan_cycles_per_element: float = _in("cycles/element")
+    predicated_cycles_per_element: float = _in("cycles/element")
+    memset_latency_cycles: float = _in("cycles")
+    memset_cycles_per_element: float = _in("cycles/element")
+    shuffle_latency_cycles: float = _in("cycles")
+    mask_load_cycles: float = _in("cycles")
+    transpose_latency_cycles: float = _in("cycles")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalar:
+    """The Scalar (activation) engine."""
+
+    clock_ghz: float = _in("GHz")
+    cycles_per_element: float = _in("cycles/element")
+    copy_latency_cycles: float = _in("cycles")
+    copy_psum_latency_cycles: float = _in("cycles")
+    copy_issue_cycles: float = _in("cycles")
+    pointer_cycles: float = _in("cycles")
+    activation_latency_cycles: float = _in("cycles")
+    activation_issue_cycles: float = _in("cycles")
+    activation_psum_latency_cycles: float = _in("cycles")
+    activation_psum_issue_cycles: float = _in("cycles")
+    activation_psum_cycles_per_element: float = _in("cycles/element")
+    silu_psum_cycles_per_element: float = _in("cycles/element")
+    psum_write_latency_cycles: float = _in("cycles")
+    accumulator_latency_cycles: float = _in("cycles")
+    accumulator_issue_cycles: float = _in("cycles")
+    table_load_cycles: float = _in("cycles")
+    table_sets: tuple[tuple[str, ...], ...] = _in("functions")
+    resident_functions: tuple[str, ...] = _in("functions")
+    stride_free_elements: int = _in("count")
+    stride_limit_elements: int = _in("count")
+    stride_cycles_per_element: float = _in("cycles/element")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpSimd:
+    """The general-purpose engine."""
+
+    clock_ghz: float = _in("GHz")
+    issue_cycles: float = _in("cycles")
+    drain_cycles: float = _in("cycles")
+    cycles_per_element: float = _in("cycles/element")
+    memset_latency_cycles: float = _in("cycles")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dma:
+    """The DMA engines of one core, their queues and their latencies. Bandwidths are per DMA engine."""
+
+    engines: int = _in("count")
+    engine_gb_per_s: float = _in("GB/s")
+    load_gb_per_s: float = _in("GB/s")
+    descriptor_ns: float = _in("ns")
+    descriptor_max_bytes: int = _in("B")
+    trigger_ns: float = _in("ns")
+    hwdge_interval_ns: float = _in("ns")
+    hwdge_first_data_ns: float = _in("ns")
+    swdge_interval_ns: float = _in("ns")
+    swdge_free_descriptors: int = _in("count")
+    swdge_descriptor_ns: float = _in("ns")
+    swdge_load_first_data_ns: float = _in("ns")
+    swdge_store_first_data_ns: float = _in("ns")
+    static_interval_ns: float = _in("ns")
+    static_first_data_ns: float = _in("ns")
+    queue_depth: int = _in("count")
+    load_payload_ns: float = _in("ns")
+    load_payload_ratio: float = _in("ratio")
+    store_payload_ns: float = _in("ns")
+    store_payload_ratio: float = _in("ratio")
+    load_semaphore_ns: float = _in("ns")
+    store_semaphore_ns: float = _in("ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """Semaphores between engines."""
+
+    semaphore_ns: float = _in("ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a call costs beside the kernel's own body."""
+
+    overhead_ns: float = _in("ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One chip generation's NeuronCore. Make one with :func:`load`, a variant with :meth:`replace`.
+
+    Attributes:
+        name: the chip's name.
+        generation: of the NeuronCore, 2 for trn1, 3 for trn2, 4 for trn3.
+        partitions: of SBUF and PSUM.
+        figures: provenance by path, such as ``tensor.clock_ghz``.
+    """
+
+    name: str = _in("name")
+    generation: int = _in("count")
+    partitions: int = _in("count")
+    hbm: Hbm
+    sbuf: Sbuf
+    psum: Psum
+    tensor: Tensor
+    vector: Vector
+    scalar: Scalar
+    gpsimd: GpSimd
+    dma: Dma
+    sync: Sync
+    launch: Launch
+    figures: Mapping[str, Figure] = field(repr=False, compare=False)
+
+    def figure(self, path: str) -> Figure:
+        """Return value, unit, source and standing of a field, such as ``tensor.clock_ghz``.
+
+        Raises:
+            ConfigurationError: no such field.
+        """
+        found = self.figures.get(path)
+        if found is None:
+            raise _unknown(self.name, path)
+        return found
+
+    def replace(self, **changes: Any) -> Chip:
+        """Return a variant of this chip.
+
+        Fields are named ``tensor__clock_ghz=1.2`` or ``**{"tensor.clock_ghz": 1.2}``; values have the unit that
+        the name says.
+
+        Raises:
+            ConfigurationError: an unknown field or a senseless value.
+        """
+        figures = dict(self.figures)
+        for name, value in changes.items():
+            path = name.replace("__", ".")
+            if path not in figures:
+                raise _unknown(self.name, path)
+            unit = figures[path].unit
+            checked = _value(f"{self.name}: {path}", value, _FIELDS[path], unit)
+            figures[path] = Figure(checked, unit, "Chip.replace", "assumed")
+        return _build(figures)
+
+
+_SECTIONS: Final[dict[str, type[Any]]] = {
+    "chip": Chip,
+    "hbm": Hbm,
+    "sbuf": Sbuf,
+    "psum": Psum,
+    "tensor": Tensor,
+    "vector": Vector,
+    "scalar": Scalar,
+    "gpsimd": GpSimd,
+    "dma": Dma,
+    "sync": Sync,
+    "launch": Launch,
+}
+
+
+def _fields() -> Iterator[tuple[str, tuple[Any, str]]]:
+    for section, cls in _SECTIONS.items():
+        hints = get_type_hints(cls)
+        for entry in dataclasses.fields(cls):
+            if "unit" in entry.metadata:
+                yield f"{section}.{entry.name}", (hints[entry.name], entry.metadata["unit"])
+
+
+_KINDS: Final = dict(_fields())
+_FIELDS: Final = {path: kind for path, (kind, _) in _KINDS.items()}
+_UNITS: Final = {path: unit for path, (_, unit) in _KINDS.items()}
+
+
+def load(path: str | Path) -> Chip:
+    """Read a device file.
+
+    Raises:
+        ConfigurationError: the file is missing or no TOML, or a field is unknown, missing or senseless.
+    """
+    path = Path(path)
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"device file {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"device file {path} is no TOML", numbers=(str(error),)) from error
+    figures: dict[str, Figure] = {}
+    for section, entries in tree.items():
+        if section not in _SECTIONS or not isinstance(entries, dict):
+            raise ConfigurationError(
+                f"{path.name}: unknown section {section}",
+                numbers=("known: " + ", ".join(_SECTIONS),),
+                advice=_suggest(section, _SECTIONS),
+            )
+        for name, entry in entries.items():
+            figures[f"{section}.{name}"] = _figure(path.name, f"{section}.{name}", entry)
+    missing = [name for name in _FIELDS if name not in figures]
+    if missing:
+        raise ConfigurationError(
+            f"{path.name}: missing field {missing[0]}",
+            numbers=(f"{len(missing)} missing: " + ", ".join(missing),),
+            advice=f"add [{missing[0]}] with value, unit = {_UNITS[missing[0]]!r}, source and standing",
+        )
+    return _build(figures)
+
+
+def _figure(file: str, path: str, entry: Any) -> Figure:
+    if path not in _FIELDS:
+        raise _unknown(file, path)
+    what = f"{file}: {path}"
+    given = tuple(entry) if isinstance(entry, dict) else ()
+    if sorted(given) != sorted(_ATTRIBUTES):
+        raise ConfigurationError(
+            f"{what} must have exactly value, unit, source and standing",
+            numbers=("it has " + (", ".join(given) or repr(entry)),),
+        )
+    unit, source, standing = entry["unit"], entry["source"], entry["standing"]
+    if unit != _UNITS[path]:
+        raise ConfigurationError(f"{what} has unit {unit!r}", numbers=(f"it must be {_UNITS[path]!r}",))
+    if standing not in STANDINGS:
+        raise ConfigurationError(f"{what} has standing {standing!r}", numbers=("known: " + ", ".join(STANDINGS),))
+    if not isinstance(source, str) or not source.strip():
+        raise ConfigurationError(f"{what} has no source", advice="say where the figure was published")
+    return Figure(_value(what, entry["value"], _FIELDS[path], unit), unit, source, standing)
+
+
+def _value(what: str, value: Any, kind: Any, unit: str) -> Value:
+    """Check a value against a field's type and unit, and return it as that type."""
+    if kind is str:
+        if isinstance(value, str) and value:
+            return value
+        raise ConfigurationError(f"{what} = {value!r} is no {unit}")
+    if kind is int or kind is float:
+        return _number(what, value, kind, unit)
+    names = _names(value, nested=get_args(kind)[0] is not str)
+    if names is None:
+        raise ConfigurationError(f"{what} = {value!r} is no list of {unit}")
+    return names
+
+
+def _number(what: str, value: Any, kind: type[int] | type[float], unit: str) -> int | float:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole and (kind is int or not isinstance(value, float)):
+        word = "a whole number" if kind is int else "a number"
+        raise ConfigurationError(f"{what} = {value!r} is not {word}", numbers=(f"unit: {unit}",))
+    if not math.isfinite(value) or value < 0 or (value == 0 and unit not in _MAY_BE_ZERO):
+        least = "0 or more" if unit in _MAY_BE_ZERO else "above 0"
+        raise ConfigurationError(f"{what} = {value} {unit} makes no sense", numbers=(f"it must be {least}",))
+    if what.endswith(".generation") and value not in _GENERATIONS:
+        raise ConfigurationError(f"{what} = {value}", numbers=(f"known generations: {_GENERATIONS}",))
+    return kind(value)
+
+
+def _names(value: Any, *, nested: bool) -> Any:
+    """Return a list of names, or of lists of names, as tuples; None if it is neither."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return None
+    if nested:
+        rows = tuple(_names(row, nested=False) for row in value)
+        return None if None in rows else rows
+    return tuple(value) if all(isinstance(name, str) and name for name in value) else None
+
+
+def _unknown(where: str, path: str) -> ConfigurationError:
+    return ConfigurationError(f"{where}: unknown field {path}", advice=_suggest(path, _FIELDS))
+
+
+def _suggest(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=3)
+    return "did you mean " + " or ".join(close) + "?" if close else ""
+
+
+_Section = TypeVar("_Section")
+
+
+def _build(figures: Mapping[str, Figure]) -> Chip:
+    def part(name: str, cls: type[_Section]) -> _Section:
+        prefix = f"{name}."
+        own = {path.removeprefix(prefix): figures[path].value for path in _FIELDS if path.startswith(prefix)}
+        return cls(**own)
+
+    nested = {name: part(name, cls) for name, cls in _SECTIONS.items() if cls is not Chip}
+    plain: dict[str, Any] = {
+        path.removeprefix("chip."): figures[path].value for path in _FIELDS if path.startswith("chip.")
+    }
+    return Chip(**plain, **nested, figures=dict(figures))

@@ -1,0 +1,92 @@
+"""The command line: ``neurosim demo``, ``run``, ``profile``, ``chips``."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neurosim.errors import ConfigurationError, NeurosimError
+from neurosim.loading import FORMS, load_kernel, parse_arguments
+
+app = typer.Typer(
+    help="Run NKI kernels on a simulated NeuronCore: exact values, a time, and the reason for the time.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON, too.")]
+ChipName = Annotated[str, typer.Option("--chip", help="Chip to simulate.")]
+
+
+@app.command()
+def demo(json_file: Json = None, chip: ChipName = "trn2") -> None:
+    """Run a 2048³ bfloat16 matmul and causal attention over 2048 × 128; check both against float64."""
+    from neurosim.demo import CASES, run_case
+
+    summaries, failed = [], []
+    for case in CASES:
+        result, check = run_case(case, chip)
+        print(result.report())
+        print(f"{case.kernel}: {check}\n")
+        summaries.append(result.summary())
+        if not check.passed:
+            failed.append(case.kernel)
+        del result  # its memory is the next case's
+    _write_json(json_file, summaries)
+    if failed:
+        print(f"wrong values: {', '.join(failed)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def run(
+    script: Annotated[Path, typer.Argument(help="A Python script that imports nki.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its sys.argv[1:].")] = None,
+) -> None:
+    """Run a Python script with neurosim standing in for nki."""
+    if not script.is_file():
+        raise ConfigurationError(f"there is no file {script}")
+    sys.argv = [str(script), *(arguments or [])]
+    sys.path.insert(0, str(script.resolve().parent))
+    runpy.run_path(str(script), run_name="__main__")
+
+
+@app.command()
+def profile(
+    kernel: Annotated[str, typer.Argument(metavar="FILE:KERNEL", help="As in kernels/matmul.py:matmul.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=FORMS)] = None,
+    chip: ChipName = "trn2",
+    json_file: Json = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+) -> None:
+    """Run one kernel on random inputs of the given shapes and print its report."""
+    import neurosim
+
+    positional, named = parse_arguments(arguments or [], seed)
+    result = neurosim.profile(load_kernel(kernel), chip=chip)(*positional, **named)
+    print(result.report(), end="")
+    _write_json(json_file, result.summary())
+
+
+def _write_json(file: Path | None, content: Any) -> None:
+    if file is not None:
+        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Entry point. An error that neurosim raises on purpose is printed as its message, with exit code 1."""
+    try:
+        app()
+    except NeurosimError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Which chip a run is on: an argument, the environment, or trn2; and where the device files are."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from neurosim.chip import Chip
+from neurosim.chip import load as load_device
+from neurosim.errors import ConfigurationError
+
+DEFAULT = "trn2"
+_ALIASES = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "inf2": "trn1"}
+
+
+def folder() -> Path:
+    """Return the folder of device files; ConfigurationError when another package named ``isa`` came first."""
+    import isa
+
+    if not hasattr(isa, "NEUROSIM_ISA"):
+        raise ConfigurationError(
+            f"the package 'isa' at {getattr(isa, '__file__', '?')} is not neurosim's",
+            advice="remove it from sys.path, or rename it",
+        )
+    return Path(str(isa.__file__)).parent / "devices"
+
+
+def available() -> list[str]:
+    """Return the names of the chips that come with neurosim."""
+    return sorted(path.stem for path in folder().glob("*.toml"))
+
+
+@lru_cache
+def _packaged(name: str) -> Chip:
+    return load_device(folder() / f"{name}.toml")
+
+
+def load_chip(chip: str | Path | Chip | None = None) -> Chip:
+    """Return a chip: given as such, by name, as a device file's path; by default as the environment says, or trn2.
+
+    Raises:
+        ConfigurationError: an unknown name, or a broken file.
+    """
+    if isinstance(chip, Chip):
+        return chip
+    if chip is None:
+        chip = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or DEFAULT
+    name = _ALIASES.get(str(chip), str(chip))
+    if name in available():
+        return _packaged(name)
+    path = Path(chip)
+    if path.suffix == ".toml" and path.is_file():
+        return load_device(path)
+    raise ConfigurationError(
+        f"unknown chip {str(chip)!r}",
+        numbers=("known: " + ", ".join(available()),),
+        advice="give one of these names, or the path of a device file (.toml)",
+    )

@@ -1,0 +1,56 @@
+"""The engines of a NeuronCore and the memories they reach, by their NKI names.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (``engine``) and ``nki/api/nki/language/__init__.py``
+(``MemoryRegion``).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Engine(Enum):
+    """An engine with an instruction stream of its own. ``unknown`` lets the written rule choose."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+
+
+class Memory(Enum):
+    """Where a tensor lives. ``state`` holds what is not addressable: registers inside an engine."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    hbm = "hbm"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+    state = "state"
+
+    @property
+    def is_hbm(self) -> bool:
+        """Whether this is device memory, of any visibility."""
+        return self in _HBM
+
+    @property
+    def is_on_chip(self) -> bool:
+        """Whether this memory has partitions."""
+        return self is Memory.sbuf or self is Memory.psum
+
+    @property
+    def label(self) -> str:
+        """The name used in messages: SBUF, PSUM, HBM."""
+        return "HBM" if self.is_hbm else self.value.upper()
+
+    def __hash__(self) -> int:  # Enum's own hashes the name each time; records hash memories often
+        return id(self)
+
+
+_HBM = frozenset({Memory.hbm, Memory.private_hbm, Memory.shared_hbm})
+
+HBM = (Memory.hbm, Memory.private_hbm, Memory.shared_hbm)
+"""All kinds of HBM, for operand declarations."""

@@ -1,0 +1,94 @@
+"""Indices of a view: ints, slices with steps, ``...`` and ``nl.ds``, checked against the view's bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import index as as_int
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
+
+if TYPE_CHECKING:
+    from neurosim.view import NkiTensor
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSlice:
+    """``nl.ds(start, size)``: ``size`` elements from ``start``."""
+
+    start: int
+    size: int
+
+
+def expand(tensor: NkiTensor, key: Any) -> list[Any]:
+    """Return one index per axis, with ``...`` and what is left out filled in."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    gaps = [position for position, entry in enumerate(keys) if entry is Ellipsis]
+    if len(gaps) > 1:
+        raise IllegalOperand(f"index of {tensor.describe()}: more than one '...'")
+    missing = len(tensor.shape) - (len(keys) - len(gaps))
+    if missing < 0:
+        raise IllegalOperand(
+            f"index of {tensor.describe()}: {len(keys) - len(gaps)} indices",
+            numbers=(f"it has {len(tensor.shape)} axes",),
+        )
+    position = gaps[0] if gaps else len(keys)
+    keys[position : position + len(gaps)] = [slice(None)] * missing
+    return keys
+
+
+def interval(tensor: NkiTensor, axis: int, entry: Any) -> tuple[int, int, int, bool]:
+    """Return (start, extent, stride, whether the axis goes away) of one index."""
+    extent = tensor.shape[axis]
+    if isinstance(entry, slice):
+        if entry == slice(None):
+            return 0, extent, 1, False
+        start = 0 if entry.start is None else _as_int(tensor, axis, entry.start)
+        stop = extent if entry.stop is None else _as_int(tensor, axis, entry.stop)
+        stride = 1 if entry.step is None else _as_int(tensor, axis, entry.step)
+        start, stop = start + extent * (start < 0), stop + extent * (stop < 0)
+        return start, _count(tensor, axis, start, stop, stride), stride, False
+    if isinstance(entry, DynamicSlice):
+        start = _as_int(tensor, axis, entry.start)
+        return start, _count(tensor, axis, start, start + _as_int(tensor, axis, entry.size), 1), 1, False
+    position = _as_int(tensor, axis, entry)
+    if not -extent <= position < extent:
+        raise OutOfBounds(
+            f"index {position} on axis {axis} of {tensor.describe()}",
+            numbers=(f"the axis has {extent} elements: {-extent} to {extent - 1}",),
+            advice="check the loop bounds",
+        )
+    return position % extent, 1, 1, True
+
+
+def _count(tensor: NkiTensor, axis: int, start: int, stop: int, stride: int) -> int:
+    extent = tensor.shape[axis]
+    if stride < 1:
+        raise IllegalOperand(
+            f"slice step {stride} on axis {axis} of {tensor.describe()}",
+            advice="NKI slices have a step of at least 1",
+        )
+    if not 0 <= start < stop <= extent:
+        what = "selects nothing" if 0 <= stop <= start <= extent else "leaves the tensor"
+        raise OutOfBounds(
+            f"slice {start}:{stop} on axis {axis} of {tensor.describe()} {what}",
+            numbers=(f"the axis has {extent} elements",),
+            advice="slices are not clipped as in NumPy: use min() for the last tile",
+        )
+    return -(-(stop - start) // stride)
+
+
+def _as_int(tensor: NkiTensor, axis: int, entry: Any) -> int:
+    if hasattr(entry, "allocation"):
+        raise Unsupported(
+            f"index on axis {axis} of {tensor.describe()}: indexing by a tensor's value is not built yet",
+            advice="use an int, a slice or nl.ds",
+        )
+    if entry is None or isinstance(entry, (bool, np.bool_, np.ndarray)) or not hasattr(entry, "__index__"):
+        raise IllegalOperand(
+            f"index {entry!r} on axis {axis} of {tensor.describe()} is not an int, a slice, '...' or nl.ds",
+            advice="use .expand_dim() for a new axis" if entry is None else "convert it to an int",
+        )
+    return as_int(entry)

@@ -1,0 +1,451 @@
+"""What every instruction is: declared operands, rules, execution, work; and ``emit``, which issues one.
+
+An instruction is one class in one file. From its declaration follow argument checking and error text, regions for
+dependences, trace label and arguments, written-ness, and the record. See ``ARCHITECTURE.md``, "One instruction, one
+place".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
+
+import numpy as np
+
+from neurosim import dtypes
+from neurosim.chip import Chip
+from neurosim.engines import Engine, Memory
+from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, Uninitialized
+from neurosim.kernel import Kernel, current
+from neurosim.lanes import Lanes
+from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
+from neurosim.program import Access, Pattern, Program, Signature
+from neurosim.rules import Broken, access_rules, bounding_box, is_number
+from neurosim.view import NkiTensor
+from neurosim.work import Work
+
+P = ParamSpec("P")
+C = TypeVar("C", bound="type[Instruction]")
+
+Tile = NkiTensor
+Holes = dict[str, Mask]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """How one operand is declared.
+
+    Attributes:
+        access: read, written, or accumulated into.
+        memories: where it may live.
+        number: whether a Python number may stand for it.
+        strict: whether a hole in it raises at once (an index, a predicate) instead of travelling.
+        optional: whether None may stand for it.
+    """
+
+    access: Access
+    memories: tuple[Memory, ...]
+    number: bool = False
+    strict: bool = False
+    optional: bool = False
+
+
+def _field(operand: Operand, default: Any) -> Any:
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={"operand": operand})
+    return dataclasses.field(default=default, metadata={"operand": operand})
+
+
+def In(
+    *memories: Memory,
+    number: bool = False,
+    strict: bool = False,
+    optional: bool = False,
+    default: Any = dataclasses.MISSING,
+) -> Any:
+    """Declare an operand that is read. With ``default=None`` it may be left out."""
+    return _field(Operand(Access.READ, memories, number, strict, optional or default is None), default)
+
+
+def Out(*memories: Memory, optional: bool = False, default: Any = dataclasses.MISSING) -> Any:
+    """Declare an operand that is written. With ``default=None`` it may be left out."""
+    return _field(Operand(Access.WRITE, memories, optional=optional or default is None), default)
+
+
+def Accumulate(*memories: Memory) -> Any:
+    """Declare an operand that is overwritten or added to in place; the instruction looks at its state itself."""
+    return _field(Operand(Access.ACCUMULATE, memories), dataclasses.MISSING)
+
+
+class NkiInstruction:
+    """Handle of a recorded instruction, as every ``nki.isa`` call returns it.
+
+    Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``NkiInstruction``.
+    """
+
+    __slots__ = ("_program", "index", "name")
+
+    def __init__(self, program: Program, index: int, name: str | None) -> None:
+        self._program = program
+        self.index = index
+        self.name = name
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        """Make this instruction run after each producer has completed; returns itself.
+
+        Raises:
+            IllegalOperand: a producer that is no earlier instruction of the same kernel.
+        """
+        for producer in producers:
+            known = isinstance(producer, NkiInstruction) and producer._program is self._program
+            if not known or producer.index >= self.index:
+                raise IllegalOperand(
+                    f"depends_on: {producer!r} is not an earlier instruction of this kernel",
+                    where=tuple(map(str, self._program.where(self.index))),
+                    advice="pass what an earlier nki.isa call returned",
+                )
+            self._program.edges.append((self.index, producer.index))
+        return self
+
+    def __repr__(self) -> str:
+        return f"NkiInstruction({self._program.record(self.index).signature.instruction}, {self.index})"
+
+
+@dataclass_transform(field_specifiers=(In, Out, Accumulate), eq_default=False)
+class Instruction:
+    """Base of every instruction. A subclass declares operands and parameters in NKI's order, with NKI's defaults.
+
+    Class attributes:
+        mnemonic: NKI's name; a subclass without one is a base that several instructions share.
+        engines: where it can run, the rule's first choice first.
+        is_dma: whether DMA engines move the data, so that no engine's access rules hold.
+        state_written: the shadow state that a write leaves, ``MATMUL`` for the tensor engine.
+    """
+
+    mnemonic: ClassVar[str] = ""
+    engines: ClassVar[tuple[Engine, ...]] = ()
+    is_dma: ClassVar[bool] = False
+    state_written: ClassVar[int] = WRITTEN
+    _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
+
+    def __init_subclass__(cls, mnemonic: str = "", engines: tuple[Engine, ...] = ()) -> None:
+        if not mnemonic:
+            return  # a base that several instructions share; each of them orders the operands
+        dataclass(eq=False)(cls)
+        cls.mnemonic, cls.engines = mnemonic, engines
+        cls._operands = tuple(
+            (field.name, field.metadata.get("operand"))
+            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+            if field.name != "name"
+        )
+
+    # -- what a subclass says -------------------------------------------------------------------------------------
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Yield what is broken; evaluated once per signature."""
+        yield from ()
+
+    def execute(self, lanes: Lanes) -> None:
+        """Compute values. Sees no clock."""
+        raise NotImplementedError
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """Return what the engine does. Sees no values; ``chip`` only tells the generation's datapath."""
+        raise NotImplementedError
+
+    def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
+        """Return the engine this runs on, and the engines that would give the same bits."""
+        wanted = getattr(self, "engine", Engine.unknown)
+        if wanted is Engine.unknown:
+            return self.engines[0], frozenset(self.engines)
+        if wanted not in self.engines:
+            names = " or ".join(engine.name for engine in self.engines)
+            raise IllegalOperand(f"{self.mnemonic}: cannot run on {wanted!r}", advice=f"it runs on {names}")
+        return wanted, frozenset({wanted})
+
+    def state(self) -> tuple[tuple[str, Access], ...]:
+        """Return the engine registers that are used, as (kind, access)."""
+        return ()
+
+    def holes(self, holes: Holes) -> Holes:
+        """Return which elements of each written operand depend on unwritten bytes; lane by lane unless overridden."""
+        spread = {}
+        for name, operand in self._operands:
+            target = getattr(self, name)
+            if operand is not None and operand.access is not Access.READ and isinstance(target, NkiTensor):
+                spread[name] = lanewise_holes(target, holes.values())
+        return spread
+
+    # -- what happens on a call -----------------------------------------------------------------------------------
+
+    def issue(self, kernel: Kernel) -> NkiInstruction:
+        """Check, execute and record this instruction."""
+        key: list[Any] = [type(self)]
+        tensors: list[tuple[str, NkiTensor, Operand]] = []
+        for name, operand in self._operands:
+            value = getattr(self, name)
+            if operand is not None and type(value) is NkiTensor:
+                tensors.append((name, value, operand))
+                key.append(value.key)
+            elif type(value) is list:
+                key.append(freeze(value))
+            else:
+                key.append(value)
+                key.append(type(value))
+        try:
+            found = kernel.signatures.get(tuple(key))
+        except TypeError:
+            found = None
+        if found is None:
+            found = self._define(kernel, tuple(key), tensors)
+        return self._run(kernel, found, tensors)
+
+    def _run(
+        self,
+        kernel: Kernel,
+        signature: tuple[int, Engine, Any],
+        tensors: list[tuple[str, NkiTensor, Operand]],
+    ) -> NkiInstruction:
+        signature_id, engine, states = signature
+        holes: Holes = {}
+        slots: list[int] = []
+        origin: HoleOrigin | None = None
+        for name, tensor, operand in tensors:
+            storage = tensor.allocation.storage
+            if operand.access is Access.READ:
+                if storage.state < WRITTEN:
+                    mask = storage.unwritten(tensor)
+                    if mask is not None:
+                        holes[name] = mask
+                        origin = self._hole(kernel, name, tensor, mask, operand) if origin is None else origin
+                if tensor.allocation.is_planed:
+                    self._check_owner(kernel, name, tensor)
+            elif storage.borrowed:
+                storage.detach()
+            slots += (storage.id, tensor.offset_bytes)
+        for kind, access in states:
+            registers = kernel.registers(kind, engine)
+            if access is not Access.WRITE and registers.state == UNWRITTEN:
+                raise Uninitialized(
+                    f"{self.mnemonic}: the {kind} registers of the {engine.name} engine were never set",
+                    advice="begin with a reduce_cmd that resets them",
+                )
+            slots += (registers.id, 0)
+        self.execute(Lanes(kernel, engine))
+        written = self.holes(holes) if holes else holes
+        for name, tensor, operand in tensors:
+            if operand.access is not Access.READ:
+                self._mark(tensor, written.get(name), origin)
+        for kind, access in states:
+            if access is not Access.READ:
+                kernel.registers(kind, engine).state = WRITTEN
+        program = kernel.program
+        index = program.append(signature_id, slots, kernel.stack(), kernel.core)
+        label: str | None = self.name  # type: ignore[attr-defined]
+        if label is not None:
+            program.names[index] = label
+        return NkiInstruction(program, index, label)
+
+    def _mark(self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None) -> None:
+        storage = tensor.allocation.storage
+        if holes is not None and holes.any():
+            storage.mark(tensor, self.state_written, holes.reshape(tensor.shape))
+            storage.origin = origin
+        else:
+            storage.mark(tensor, self.state_written)
+        if tensor.allocation.is_planed:
+            storage.own(tensor, tensor.allocation.index)
+
+    def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
+        allocation = tensor.allocation
+        origin = allocation.storage.origin or HoleOrigin(
+            self.mnemonic, name, kernel.where(), allocation.describe(), allocation.where, bounding_box(mask)
+        )
+        if operand.strict or mask.all():
+            raise uninitialized(f"{self.mnemonic}: {name} {tensor.describe()}", bounding_box(mask), origin)
+        return origin
+
+    def _check_owner(self, kernel: Kernel, name: str, tensor: NkiTensor) -> None:
+        allocation = tensor.allocation
+        foreign = allocation.storage.foreign_owner(tensor, allocation.index)
+        if foreign is not None:
+            other = kernel.allocations[foreign - 1]
+            raise Uninitialized(
+                f"{self.mnemonic}: {name} {tensor.describe()} was overwritten through {other.describe()}",
+                numbers=(
+                    f"{allocation.name} allocated at {_first(allocation.where)}",
+                    f"{other.name} allocated at {_first(other.where)}",
+                ),
+                advice="the two share addresses: read before the other is written, or move one of them",
+            )
+
+    def _define(
+        self, kernel: Kernel, key: tuple[Any, ...], tensors: list[tuple[str, NkiTensor, Operand]]
+    ) -> tuple[int, Engine, Any]:
+        """Evaluate rules, engine and work of a new signature."""
+        for name, operand in self._operands:
+            if operand is not None:
+                self._check_operand(name, getattr(self, name), operand)
+        chip = kernel.chip
+        if not self.is_dma:
+            for name, tensor, _ in tensors:
+                self._raise(access_rules(name, tensor, chip))
+        for name, tensor, operand in tensors:
+            if operand.access is not Access.READ and not tensor.is_injective():
+                raise IllegalOperand(
+                    f"{self.mnemonic}: {name} {tensor.describe()} reaches the same element twice",
+                    numbers=(f"pattern {tensor.get_pattern()}",),
+                    advice="a broadcast view can be read, not written",
+                )
+        self._raise(self.rules(chip))
+        engine, engines = self.place(chip)
+        states = self.state()
+        patterns = [_pattern(name, tensor, operand.access) for name, tensor, operand in tensors]
+        patterns += [_state_pattern(kind, access, chip) for kind, access in states]
+        parameters = tuple(
+            (name, freeze(getattr(self, name)))
+            for name, _ in self._operands
+            if not isinstance(getattr(self, name), NkiTensor)
+        )
+        signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
+        kernel.program.signatures.append(signature)
+        found = (len(kernel.program.signatures) - 1, engine, states)
+        kernel.signatures[key] = found
+        return found
+
+    def _raise(self, broken: Iterator[Broken | None]) -> None:
+        for entry in broken:
+            if entry is not None:
+                raise IllegalOperand(f"{self.mnemonic}: {entry.what}", numbers=entry.numbers, advice=entry.advice)
+
+    def _check_operand(self, name: str, value: Any, operand: Operand) -> None:
+        if isinstance(value, NkiTensor):
+            if value.buffer not in operand.memories:
+                allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
+                raise IllegalOperand(
+                    f"{self.mnemonic}: {name} is in {value.buffer.label}; it must be in {allowed}",
+                    numbers=(f"{name}  {value.describe()}",),
+                    advice=_memory_advice(value.buffer, operand),
+                )
+            return
+        if (operand.number and is_number(value)) or (value is None and operand.optional):
+            return
+        wanted = "a tensor or a number" if operand.number else "a tensor"
+        raise IllegalOperand(
+            f"{self.mnemonic}: {name} is {_kind_of(value)}; it must be {wanted}",
+            advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
+        )
+
+
+def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
+    """Return the error for unwritten bytes that reached something that matters."""
+    return Uninitialized(
+        f"{what}: bytes that nobody wrote are read",
+        numbers=(
+            f"unwritten here: {hole}",
+            f"first read: {origin.operand} of {origin.instruction} at {_first(origin.where)}, "
+            f"{origin.hole} of {origin.tensor}",
+            f"allocated at {_first(origin.allocated)}",
+        ),
+        advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written",
+    )
+
+
+def lanewise_holes(target: NkiTensor, masks: Any) -> Mask:
+    """Return the holes of ``target`` [its shape] when each element depends on the same lane of each operand.
+
+    Operands with one element per partition reach the whole partition; anything else that does not match does too.
+    """
+    rows = target.partitions
+    result = np.zeros((rows, target.free_elements), np.bool_)
+    for mask in masks:
+        if mask.shape[0] == rows and mask.size == result.size:
+            result |= mask.reshape(rows, -1)
+        elif mask.shape[0] == rows:
+            result |= mask.reshape(rows, -1).any(axis=1, keepdims=True)
+        else:
+            result |= bool(mask.any())
+    return result.reshape(target.shape)
+
+
+def freeze(value: Any) -> Hashable:
+    """Return lists as tuples, so that parameters can be compared and hashed."""
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(entry) for entry in value)
+    return value if isinstance(value, Hashable) else repr(value)
+
+
+def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
+    """Return the function that kernels call: it makes an instance, and issues it in the running kernel."""
+    mnemonic: str = cls.mnemonic  # type: ignore[attr-defined]
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> NkiInstruction:
+        kernel = current(f"nisa.{mnemonic}")
+        try:
+            instruction = cls(*args, **kwargs)
+        except TypeError as error:
+            raise _bad_call(cls, mnemonic, error, kwargs).at(kernel.where()) from None
+        try:
+            return instruction.issue(kernel)
+        except NeurosimError as error:
+            raise error.at(kernel.where()) from error.__cause__
+
+    call.__name__ = call.__qualname__ = mnemonic
+    call.__doc__ = cls.__doc__
+    call.__signature__ = inspect.signature(cls)  # type: ignore[attr-defined]
+    call.instruction = cls  # type: ignore[attr-defined]
+    return call
+
+
+def _bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any]) -> IllegalCall:
+    names = [field.name for field in dataclasses.fields(cls)]
+    for name in kwargs:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(names)}"
+            return IllegalCall(f"{mnemonic}: no operand {name!r}", advice=hint)
+    text = str(error).split("() ", 1)[-1]
+    return IllegalCall(f"{mnemonic}: {text}", advice=f"it takes {', '.join(names)}")
+
+
+def _pattern(role: str, tensor: NkiTensor, access: Access) -> Pattern:
+    on_chip = tensor.partition_axis >= 0
+    return Pattern(
+        role,
+        access,
+        tensor.buffer,
+        tensor.dtype,
+        tensor.shape,
+        tensor.steps,
+        tensor.partition_axis,
+        tensor.start_partition,
+        tensor.allocation.storage.row_bytes if on_chip else 0,
+    )
+
+
+def _state_pattern(kind: str, access: Access, chip: Chip) -> Pattern:
+    return Pattern(kind, access, Memory.state, dtypes.float32, (chip.partitions,), (1,), -1, 0, 0)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array {list(value.shape)} {value.dtype}"
+    return f"{value!r} ({type(value).__name__})"
+
+
+def _memory_advice(memory: Memory, operand: Operand) -> str:
+    if memory.is_hbm:
+        return "load it into SBUF with nisa.dma_copy first"
+    if memory is Memory.psum and Memory.sbuf in operand.memories:
+        return "copy it to SBUF with nisa.tensor_copy first"
+    if operand.memories == (Memory.psum,):
+        return "the tensor engine writes PSUM only: allocate it with buffer=nl.psum"
+    return "see the instruction's memory types"
+
+
+def _first(where: tuple[str, ...]) -> str:
+    return where[0] if where else "an unknown place"

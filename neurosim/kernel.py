@@ -1,0 +1,357 @@
+"""The running kernel: its chip, its memory, its program. Context-local, and gone after an exception."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from operator import index as as_int
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from neurosim import dtypes
+from neurosim.chip import Chip
+from neurosim.dtypes import DType
+from neurosim.engines import Engine, Memory
+from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
+from neurosim.memory import Allocation, Bytes, Storage
+from neurosim.program import Frame, Program, StorageInfo
+from neurosim.view import NkiTensor, whole
+
+_CURRENT: ContextVar[Kernel | None] = ContextVar("neurosim_kernel", default=None)
+
+_OWN_FOLDERS = tuple(
+    str(Path(folder)) + "/" for folder in (Path(__file__).parent, Path(__file__).parent.parent / "isa")
+)
+_KERNELS = str(Path(__file__).parent / "_kernels") + "/"
+_BOUNDARY: list[CodeType] = []
+
+
+def boundary(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark the function that calls kernels: call stacks end there."""
+    _BOUNDARY.append(function.__code__)
+    return function
+
+
+@dataclass
+class Kernel:
+    """One run of one kernel on one core.
+
+    Attributes:
+        chip: what the kernel runs on.
+        program: what it has recorded so far.
+        core: which NeuronCore this is.
+    """
+
+    chip: Chip
+    program: Program
+    core: int = 0
+    signatures: dict[Any, Any] = field(default_factory=dict)
+    allocations: list[Allocation] = field(default_factory=list)
+    _stack_ids: dict[Any, int] = field(default_factory=dict)
+    _skipped: dict[CodeType, bool] = field(default_factory=dict)
+    _planes: dict[Memory, Storage] = field(default_factory=dict)
+    _registers: dict[tuple[str, Engine], Storage] = field(default_factory=dict)
+
+    # -- where are we ---------------------------------------------------------------------------------------------
+
+    def stack(self) -> int:
+        """Return the id of the kernel's call stack here, innermost kernel frame first."""
+        frame = sys._getframe(1)
+        key: list[Any] = []
+        skipped = self._skipped
+        while frame is not None:
+            code = frame.f_code
+            skip = skipped.get(code)
+            if skip is None:
+                skip = skipped[code] = _is_own(code) and code not in _BOUNDARY
+            if not skip:
+                if code in _BOUNDARY:
+                    break
+                key += (code, frame.f_lasti)
+            frame = frame.f_back  # type: ignore[assignment]
+        interned = self._stack_ids.get(tuple(key))
+        return self._intern_stack(tuple(key)) if interned is None else interned
+
+    def _intern_stack(self, key: tuple[Any, ...]) -> int:
+        frames = []
+        for code, lasti in zip(key[::2], key[1::2], strict=True):
+            name = code.co_qualname.split(".")[-1]
+            frames.append(Frame(_short(code.co_filename), _line(code, lasti), name, code.co_filename, lasti))
+        self.program.stacks.append(tuple(frames))
+        self._stack_ids[key] = len(self.program.stacks) - 1
+        return self._stack_ids[key]
+
+    def where_raised(self, error: BaseException) -> tuple[str, ...]:
+        """Return the kernel frames that an error came through as text, innermost first."""
+        frames: list[str] = []
+        entry = error.__traceback__
+        while entry is not None:
+            code = entry.tb_frame.f_code
+            if code in _BOUNDARY:
+                frames.clear()
+            elif not _is_own(code):
+                name = code.co_qualname.split(".")[-1]
+                frames.append(f"{_short(code.co_filename)}:{entry.tb_lineno}  in {name}")
+            entry = entry.tb_next
+        return tuple(reversed(frames))
+
+    def where(self, stack: int | None = None) -> tuple[str, ...]:
+        """Return a call stack as text, innermost frame first; the present one by default."""
+        frames = self.program.stacks[self.stack() if stack is None else stack]
+        return tuple(str(frame) for frame in frames)
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def allocate(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        memory: Any,
+        name: str = "",
+        address: tuple[int, int] | None = None,
+    ) -> NkiTensor:
+        """Make a tensor: ``nl.ndarray``. Nothing is written yet.
+
+        Raises:
+            IllegalOperand: a senseless shape, an unknown dtype or memory, more than 128 partitions.
+            CapacityExceeded: one tensor alone is larger than the memory.
+        """
+        with self.located():
+            extents, format_ = _check_shape(shape), _check_dtype(dtype)
+            if not isinstance(memory, Memory) or memory is Memory.state:
+                raise IllegalOperand(
+                    f"nl.ndarray: buffer={memory!r} is not a memory",
+                    advice="use nl.sbuf, nl.psum or nl.shared_hbm",
+                )
+            index = len(self.allocations) + 1
+            name = name or f"{memory.label.lower()}_{index}"
+            if memory.is_hbm:
+                row_bytes = format_.size_bytes
+                for extent in extents:
+                    row_bytes *= extent
+                if address is not None:
+                    raise IllegalOperand(f"nl.ndarray {name}: address= places SBUF and PSUM tensors only")
+                return self._register(extents, format_, memory, name, row_bytes, None, "tile")
+            row_bytes = self._check_on_chip(extents, format_, memory, name)
+            if address is not None:
+                return self._on_plane(extents, format_, memory, name, row_bytes, address)
+            return self._register(extents, format_, memory, name, row_bytes, None, "tile")
+
+    def adopt(self, shape: tuple[int, ...], dtype: DType, buffer: Bytes, name: str) -> NkiTensor:
+        """Make an HBM tensor over a caller's bytes; they are copied before the first write."""
+        return self._register(shape, dtype, Memory.shared_hbm, name, int(buffer.size), buffer, "input")
+
+    def _register(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        memory: Memory,
+        name: str,
+        row_bytes: int,
+        buffer: Bytes | None,
+        role: str,
+    ) -> NkiTensor:
+        partitions = shape[0] if memory.is_on_chip else 0
+        storage = Storage(memory, partitions, row_bytes, dtype.size_bytes, buffer)
+        stack = self.stack()
+        self._add_storage(storage, StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role))
+        return self._finish(storage, name, shape, dtype, memory, (0, 0), row_bytes, stack, role)
+
+    def _add_storage(self, storage: Storage, info: StorageInfo) -> None:
+        storage.id = len(self.program.storages)
+        self.program.storages.append(info)
+
+    def _finish(
+        self,
+        storage: Storage,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DType,
+        memory: Memory,
+        base: tuple[int, int],
+        row_bytes: int,
+        stack: int,
+        role: str,
+    ) -> NkiTensor:
+        index = len(self.allocations) + 1
+        allocation = Allocation(
+            storage,
+            name,
+            shape,
+            dtype,
+            memory,
+            base[0],
+            base[1],
+            row_bytes,
+            stack,
+            self.where(stack),
+            index,
+            role,
+        )
+        self.allocations.append(allocation)
+        return whole(allocation)
+
+    def _check_on_chip(self, shape: tuple[int, ...], dtype: DType, memory: Memory, name: str) -> int:
+        what = f"nl.ndarray {name}{list(shape)} {dtype} in {memory.label}"
+        if len(shape) < 2:
+            raise IllegalOperand(
+                f"{what}: one axis",
+                advice=f"the first axis is partitions; use ({shape[0]}, 1) or (1, {shape[0]})",
+            )
+        limit = self.chip.partitions
+        if shape[0] > limit:
+            raise IllegalOperand(
+                f"{what}: {shape[0]} partitions; {memory.label} has {limit}",
+                advice=f"split the first axis into tiles of at most {limit} (nl.tile_size.pmax)",
+            )
+        row_bytes = dtype.size_bytes
+        for extent in shape[1:]:
+            row_bytes *= extent
+        capacity = self.capacity_bytes(memory)
+        if row_bytes > capacity:
+            raise CapacityExceeded(
+                f"{what}: {row_bytes} bytes per partition; {memory.label} of {self.chip.name} has {capacity}",
+                advice="split the free axis into smaller tiles",
+            )
+        return row_bytes
+
+    def capacity_bytes(self, memory: Memory) -> int:
+        """Return the bytes that each partition of SBUF or PSUM has."""
+        if memory is Memory.sbuf:
+            return self.chip.sbuf.partition_bytes
+        return self.chip.psum.banks * self.chip.psum.bank_bytes
+
+    def _on_plane(
+        self, shape: tuple[int, ...], dtype: DType, memory: Memory, name: str, row_bytes: int, address: Any
+    ) -> NkiTensor:
+        """Place a tensor at (partition, byte within the partition) of the plane that addressed tensors share."""
+        try:
+            partition, start = (as_int(part) for part in address)
+        except (TypeError, ValueError):
+            raise IllegalOperand(
+                f"nl.ndarray {name}: address={address!r}",
+                advice="give (partition, byte within the partition)",
+            ) from None
+        capacity, partitions = self.capacity_bytes(memory), self.chip.partitions
+        if not (partition >= 0 and partition + shape[0] <= partitions and start >= 0 and start + row_bytes <= capacity):
+            raise OutOfBounds(
+                f"nl.ndarray {name}: address ({partition}, {start}) with {shape[0]} partitions of {row_bytes} bytes",
+                numbers=(f"{memory.label} has {partitions} partitions of {capacity} bytes",),
+            )
+        stack = self.stack()
+        plane = self._planes.get(memory)
+        if plane is None:
+            plane = self._planes[memory] = Storage(memory, partitions, capacity, 1)
+            extent = start + row_bytes
+            self._add_storage(
+                plane,
+                StorageInfo(
+                    f"{memory.label} plane",
+                    memory,
+                    (partitions, extent),
+                    dtypes.uint8,
+                    partitions,
+                    extent,
+                    stack,
+                    "plane",
+                ),
+            )
+        info = self.program.storages[plane.id]
+        if start + row_bytes > info.row_bytes:
+            extent = start + row_bytes
+            self.program.storages[plane.id] = StorageInfo(
+                info.name, memory, (partitions, extent), info.dtype, partitions, extent, info.stack, info.role
+            )
+        tensor = self._finish(plane, name, shape, dtype, memory, (partition, start), row_bytes, stack, "plane")
+        plane.mark(tensor, 0)  # a new tensor starts unwritten, also where another one was
+        return tensor
+
+    def registers(self, kind: str, engine: Engine) -> Storage:
+        """Return the storage that stands for registers inside an engine (``accumulator``, …)."""
+        storage = self._registers.get((kind, engine))
+        if storage is None:
+            storage = self._registers[kind, engine] = Storage(Memory.state, 0, 4 * self.chip.partitions, 4)
+            shape = (self.chip.partitions,)
+            name = f"{engine.name} {kind}"
+            self._add_storage(
+                storage,
+                StorageInfo(name, Memory.state, shape, dtypes.float32, 0, storage.row_bytes, self.stack(), "state"),
+            )
+        return storage
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Give errors raised inside the kernel line that they come from."""
+        try:
+            yield
+        except NeurosimError as error:
+            raise error.at(self.where()) from error.__cause__
+
+
+def _is_own(code: CodeType) -> bool:
+    """Return whether code is the simulator's; the kernels that the wheel carries are not."""
+    file = code.co_filename
+    return file.startswith(_OWN_FOLDERS) and not file.startswith(_KERNELS)
+
+
+def _short(file: str) -> str:
+    """Return a path relative to the working directory where that is shorter."""
+    with contextlib.suppress(ValueError):
+        return str(Path(file).relative_to(Path.cwd()))
+    return file
+
+
+def _line(code: CodeType, lasti: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= lasti < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def _check_shape(shape: Any) -> tuple[int, ...]:
+    try:
+        extents = tuple(as_int(extent) for extent in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise IllegalOperand(f"nl.ndarray: shape {shape!r} is not made of ints") from None
+    if not extents or any(extent < 1 for extent in extents):
+        raise IllegalOperand(f"nl.ndarray: shape {extents} has no elements", advice="each axis needs at least one")
+    return extents
+
+
+def _check_dtype(dtype: Any) -> DType:
+    known = dtypes.of(dtype)
+    if known is None:
+        raise IllegalOperand(
+            f"nl.ndarray: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
+        )
+    return known
+
+
+def current(call: str) -> Kernel:
+    """Return the running kernel; KernelError names ``call`` when there is none."""
+    kernel = _CURRENT.get()
+    if kernel is None:
+        raise KernelError(
+            f"{call} was called outside of a kernel",
+            advice="call it in a function that nki.simulate(kernel)(…) or neurosim.simulate(kernel)(…) runs",
+        )
+    return kernel
+
+
+def running() -> Kernel | None:
+    """Return the running kernel, or None."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def run(kernel: Kernel) -> Iterator[Kernel]:
+    """Make ``kernel`` the running one, also nested in another; the former comes back after any exception."""
+    token = _CURRENT.set(kernel)
+    try:
+        yield kernel
+    finally:
+        _CURRENT.reset(token)

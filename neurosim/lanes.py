@@ -1,0 +1,84 @@
+"""What ``execute`` sees: operands as arrays of lanes, and the way back into memory. No clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.engines import Engine
+from neurosim.memory import WRITTEN
+from neurosim.numerics import convert
+from neurosim.view import NkiTensor
+
+if TYPE_CHECKING:
+    from neurosim.chip import Chip
+    from neurosim.kernel import Kernel
+
+Float32s = npt.NDArray[np.float32]
+
+
+class Lanes:
+    """One instruction's access to values, on one engine.
+
+    Arrays are [partitions, free elements], C-contiguous, in program order of the operand's access pattern.
+    """
+
+    __slots__ = ("_kernel", "engine")
+
+    def __init__(self, kernel: Kernel, engine: Engine) -> None:
+        self._kernel = kernel
+        self.engine = engine
+
+    @property
+    def chip(self) -> Chip:
+        """The chip that the kernel runs on."""
+        return self._kernel.chip
+
+    def f32(self, tensor: NkiTensor) -> Float32s:
+        """Return a tensor widened to float32, as every datapath does on reading. Do not write into it."""
+        return convert.widen(tensor.lanes(), tensor.dtype)
+
+    def column(self, value: NkiTensor | float) -> Float32s | float:
+        """Return a per-partition operand as float32 [partitions, 1], or a number as it is."""
+        return self.f32(value) if isinstance(value, NkiTensor) else float(value)
+
+    def bits(self, tensor: NkiTensor) -> npt.NDArray[Any]:
+        """Return a tensor's elements as they are stored, in its own dtype."""
+        return tensor.lanes()
+
+    def put(self, tensor: NkiTensor, values: Float32s) -> None:
+        """Round float32 values to the tensor's dtype and write them."""
+        array = tensor.array()
+        if array.flags.c_contiguous:
+            convert.narrow(values.reshape(array.shape), tensor.dtype, out=array)
+        else:
+            self._scatter(tensor, array, convert.narrow(values, tensor.dtype))
+
+    def put_bits(self, tensor: NkiTensor, values: npt.NDArray[Any]) -> None:
+        """Write elements that already have the tensor's dtype (or its size, as raw bits)."""
+        self._scatter(tensor, tensor.array(), values.view(tensor.dtype.numpy))
+
+    @staticmethod
+    def _scatter(tensor: NkiTensor, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        if tensor.partition_axis > 0:
+            array = np.moveaxis(array, tensor.partition_axis, 0)
+        array[...] = values.reshape(array.shape)
+
+    def registers(self, kind: str) -> Float32s:
+        """Return engine registers, one float32 per partition, to read and write in place."""
+        return self._kernel.registers(kind, self.engine).buffer.view(np.float32)
+
+    def where_written(self, tensor: NkiTensor) -> int:
+        """Return the one shadow state of all bytes of a tensor, or -1 when they differ."""
+        return tensor.allocation.storage.uniform_state(tensor)
+
+    def states(self, tensor: NkiTensor) -> npt.NDArray[np.uint8]:
+        """Return the lowest shadow state of each element, in the tensor's shape."""
+        states = tensor.allocation.storage.states(tensor)
+        return states.min(axis=-1) if states.ndim > len(tensor.shape) else states
+
+    def is_written(self, tensor: NkiTensor) -> bool:
+        """Return whether all bytes of a tensor were written."""
+        return tensor.allocation.storage.state >= WRITTEN or bool(self.states(tensor).all())

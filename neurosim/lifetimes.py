@@ -1,0 +1,233 @@
+"""From when to when each tile takes space on the chip, and whether all of them fit.
+
+A tile takes its bytes from its first write to its last access, both inclusive. Whether a program fits is
+decided here, in program order; timing uses the same lifetimes to let loads run ahead as far as space allows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.dependences import Operands
+from neurosim.engines import Memory
+from neurosim.errors import CapacityExceeded
+from neurosim.program import Access, Program
+
+Ints = NDArray[np.int64]
+
+_PARTITIONS: Final = 128
+_LISTED: Final = 12
+_ADVICE: Final = {
+    Memory.sbuf: "a tile is live from its first write to its last access: use the largest ones sooner after "
+    "they are written, or split them into smaller blocks",
+    Memory.psum: "copy results to SBUF before starting the next ones, or accumulate in smaller tiles",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """When tiles in SBUF and PSUM take and give back their space. All but the last two are by storage id.
+
+    Attributes:
+        first_write: record that writes a tile first, and so takes its space.
+        last_access: last record that reads or writes it; the space is free when that one has ended.
+        size_bytes: bytes that it takes in each partition.
+        acquires: by record, the storages it writes first.
+        releases: by record, the storages it accesses last.
+    """
+
+    first_write: dict[int, int]
+    last_access: dict[int, int]
+    size_bytes: dict[int, int]
+    acquires: dict[int, list[int]]
+    releases: dict[int, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The fullest moment of one memory.
+
+    Attributes:
+        limit_bytes: bytes per partition that there are.
+        bytes: bytes per partition in use, planes included.
+        plane_bytes: the part of ``bytes`` that tensors with an address reserve.
+        record: the first record at which that many are in use, -1 where none ever is.
+        core: where.
+        filled: share of the bytes of all 128 partitions in use at that record, 0 to 1.
+    """
+
+    limit_bytes: int
+    bytes: int
+    plane_bytes: int
+    record: int
+    core: int
+    filled: float
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the bytes per partition in use, 0 to 1."""
+        return self.bytes / self.limit_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Peak use of the on-chip memories; of several cores, the fullest."""
+
+    sbuf: Peak
+    psum: Peak
+
+
+_CACHE: WeakKeyDictionary[Program, tuple[int, Lifetimes]] = WeakKeyDictionary()
+
+
+def lifetimes(program: Program) -> Lifetimes:
+    """Return the lifetimes of a program's tiles, computed again only if it has grown."""
+    cached = _CACHE.get(program)
+    if cached is None or cached[0] != len(program):
+        cached = _CACHE[program] = (len(program), _compute(program))
+    return cached[1]
+
+
+def _compute(program: Program) -> Lifetimes:
+    operands = Operands.of(program)
+    writes = [pattern.access != Access.READ for sig in program.signatures for pattern in sig.patterns]
+    is_write = np.array(writes, dtype=bool)[operands.pattern]
+    first = np.full(len(program.storages), -1, dtype=np.int64)
+    last = first.copy()
+    # Of several values for one index, numpy keeps the last.
+    first[operands.storage[is_write][::-1]] = operands.record[is_write][::-1]
+    last[operands.storage] = operands.record
+    result = Lifetimes({}, {}, {}, {}, {})
+    for storage, (start, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        info = program.storages[storage]
+        if start < 0 or info.role != "tile" or not info.memory.is_on_chip:
+            continue
+        result.first_write[storage] = start
+        result.last_access[storage] = end
+        result.size_bytes[storage] = info.row_bytes
+        result.acquires.setdefault(start, []).append(storage)
+        result.releases.setdefault(end, []).append(storage)
+    return result
+
+
+def check_capacity(program: Program, chip_name: str, sbuf_bytes: int, psum_bytes: int) -> Usage:
+    """Walk the program in order and return the peak use of SBUF and PSUM.
+
+    Args:
+        program: what to check.
+        chip_name: for the message.
+        sbuf_bytes, psum_bytes: bytes per partition that the chip has.
+
+    Raises:
+        CapacityExceeded: the live tiles and planes of a core need more, at the first record where they do.
+    """
+    cores = sorted(set(program.cores)) or [0]
+    peaks: dict[Memory, Peak] = {}
+    for memory, limit in ((Memory.sbuf, sbuf_bytes), (Memory.psum, psum_bytes)):
+        walks = [_Walk(program, memory, core) for core in cores]
+        overflows = [(found, walk) for walk in walks if (found := walk.overflow(limit)) is not None]
+        if overflows:
+            record, walk = min(overflows, key=lambda overflow: overflow[0])
+            raise walk.error(record, chip_name, limit)
+        peaks[memory] = max((walk.peak(limit) for walk in walks), key=lambda peak: peak.bytes)
+    return Usage(peaks[Memory.sbuf], peaks[Memory.psum])
+
+
+class _Walk:
+    """Bytes per partition in use in one memory of one core, record by record."""
+
+    def __init__(self, program: Program, memory: Memory, core: int) -> None:
+        self.program, self.memory, self.core = program, memory, core
+        self.life = lifetimes(program)
+        self.tiles = [
+            storage
+            for storage, start in self.life.first_write.items()
+            if program.storages[storage].memory is memory and program.cores[start] == core
+        ]
+        self.planes = _planes(program, memory, core)
+        self.plane_bytes = sum(program.storages[plane].row_bytes for plane in self.planes)
+        self.in_use = self.plane_bytes + self._live([program.storages[tile].row_bytes for tile in self.tiles])
+
+    def _live(self, weights: Sequence[int]) -> Ints:
+        """Return, per record, the sum of the weights of the live tiles."""
+        change = np.zeros(len(self.program) + 1, dtype=np.int64)
+        starts = [self.life.first_write[tile] for tile in self.tiles]
+        ends = [self.life.last_access[tile] + 1 for tile in self.tiles]
+        np.add.at(change, np.array(starts, dtype=np.int64), np.array(weights, dtype=np.int64))
+        np.subtract.at(change, np.array(ends, dtype=np.int64), np.array(weights, dtype=np.int64))
+        return np.cumsum(change[:-1])
+
+    def overflow(self, limit: int) -> int | None:
+        """Return the first record at which more than ``limit`` bytes per partition are in use."""
+        over = np.flatnonzero(self.in_use > limit)
+        return int(over[0]) if len(over) else None
+
+    def peak(self, limit: int) -> Peak:
+        """Return the fullest moment."""
+        if not len(self.in_use) or not self.in_use.max():
+            return Peak(limit, 0, 0, -1, self.core, 0.0)
+        record = int(self.in_use.argmax())
+        held = [self.program.storages[storage] for storage in (*self._live_tiles(record), *self.planes)]
+        filled = sum(info.row_bytes * info.partitions for info in held) / (limit * _PARTITIONS)
+        return Peak(limit, int(self.in_use[record]), self.plane_bytes, record, self.core, filled)
+
+    def _live_tiles(self, record: int) -> list[int]:
+        first, last = self.life.first_write, self.life.last_access
+        return [tile for tile in self.tiles if first[tile] <= record <= last[tile]]
+
+    def error(self, record: int, chip_name: str, limit: int) -> CapacityExceeded:
+        """Say what was live when the space ran out."""
+        program, actual = self.program, int(self.in_use[record])
+        instruction = program.signatures[program.signature_ids[record]].instruction
+        place = self.memory.label + (f" of core {self.core}" if len(set(program.cores)) > 1 else "")
+        over = f"the limit is {limit} ({actual - limit} over)"
+        numbers = [f"{actual} bytes per partition are live at record {record}; {over}"]
+        if self.plane_bytes:
+            numbers.append(f"{self.plane_bytes} of these bytes are reserved by tensors with address=")
+        return CapacityExceeded(
+            f"{instruction}: the live tiles do not fit into {place} of {chip_name}",
+            where=[str(frame) for frame in program.where(record)],
+            numbers=[*numbers, *self._listing(self._live_tiles(record))],
+            advice=_ADVICE[self.memory],
+        )
+
+    def _listing(self, tiles: Sequence[int]) -> list[str]:
+        """Describe tiles, largest first; those of one allocation in a loop share a line."""
+        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for tile in tiles:
+            info = self.program.storages[tile]
+            alike[info.stack, info.shape, info.dtype, info.row_bytes].append(tile)
+        groups = sorted(alike.values(), key=lambda group: -len(group) * self.life.size_bytes[group[0]])
+        lines = []
+        for group in groups[:_LISTED]:
+            info = self.program.storages[group[0]]
+            frames = self.program.stacks[info.stack]
+            place = f"{frames[0].file}:{frames[0].line}" if frames else "an unknown line"
+            more = f" and {len(group) - 1} like it" if len(group) > 1 else ""
+            size = f"{len(group)} × {info.row_bytes}" if len(group) > 1 else f"{info.row_bytes}"
+            lines.append(f"{info.name}{more}  {info.shape} {info.dtype}  {size} bytes per partition  {place}")
+        rest = [tile for group in groups[_LISTED:] for tile in group]
+        if rest:
+            total = sum(self.life.size_bytes[tile] for tile in rest)
+            lines.append(f"and {len(rest)} smaller tiles, {total} bytes per partition")
+        return lines
+
+
+def _planes(program: Program, memory: Memory, core: int) -> list[int]:
+    """Return the planes in a memory that a core's records access."""
+    planes = [
+        storage for storage, info in enumerate(program.storages) if info.role == "plane" and info.memory is memory
+    ]
+    if not planes:
+        return []
+    operands = Operands.of(program)
+    here = np.array(program.cores, dtype=np.int64)[operands.record] == core
+    used = set(np.unique(operands.storage[here]).tolist())
+    return [plane for plane in planes if plane in used]

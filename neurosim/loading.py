@@ -1,0 +1,144 @@
+"""Kernels by file and name, and arguments from text: what the command line needs to run a kernel."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim import dtypes
+from neurosim.dtypes import DType, Kind
+from neurosim.errors import ConfigurationError
+
+_ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)")
+_NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_WORDS = {"true": True, "false": False, "none": None}
+
+FORMS = "128x512:bfloat16 (an array), name=128x512:float32, name=4, name=0.5, name=true, name=none, name=text"
+"""What an argument may look like, for help and messages."""
+
+
+def load_kernel(target: str) -> Callable[..., Any]:
+    """Return the kernel that ``FILE:KERNEL`` names.
+
+    Raises:
+        ConfigurationError: no such file, or no such kernel in it.
+    """
+    file, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise ConfigurationError(
+            f"{target!r} names no kernel", advice="write FILE:KERNEL, as in kernels/matmul.py:matmul"
+        )
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigurationError(f"there is no file {file}")
+    module = load_module(path)
+    kernel = getattr(module, name, None)
+    if not callable(kernel):
+        raise ConfigurationError(f"{file} has no kernel {name}", numbers=(f"it has {_names(module)}",))
+    return kernel  # type: ignore[no-any-return]
+
+
+def load_module(path: Path) -> Any:
+    """Import a file under a name of its own; its folder becomes importable, as for a script."""
+    path = path.resolve()
+    name = f"neurosim_kernel_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigurationError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def packaged_kernel(file: str) -> Path:
+    """Return the path of one of neurosim's own kernels: in a checkout, or carried in the wheel.
+
+    Raises:
+        ConfigurationError: neither is there, so the installation is incomplete.
+    """
+    package = Path(__file__).resolve().parent
+    places = (package / "_kernels" / file, package.parent / "kernels" / file)
+    for place in places:
+        if place.is_file():
+            return place
+    raise ConfigurationError(f"kernel file {file} is missing", numbers=tuple(f"looked at {place}" for place in places))
+
+
+def parse_arguments(words: Sequence[str], seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and named arguments. Array *i* depends on ``seed``, *i* and its own form alone.
+
+    Raises:
+        ConfigurationError: a word that has none of the forms.
+    """
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for index, word in enumerate(words):
+        match = _NAMED.fullmatch(word)
+        text = match["value"] if match else word
+        value = _value(text, word, bool(match), np.random.default_rng([seed, index]))
+        if match is None:
+            if named:
+                raise ConfigurationError(
+                    f"argument {word!r} stands after a named one", advice="put it first, or name it"
+                )
+            positional.append(value)
+        elif match["name"] in named:
+            raise ConfigurationError(f"argument {match['name']} is given twice")
+        else:
+            named[match["name"]] = value
+    return positional, named
+
+
+def random_array(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -> npt.NDArray[Any]:
+    """Make an input: standard normal floats, integers from 0 to 99, fair bools."""
+    if dtype.kind == Kind.FLOAT:
+        return generator.standard_normal(shape, dtype=np.float32).astype(dtype.numpy)
+    if dtype.kind == Kind.BOOL:
+        return generator.integers(0, 2, shape).astype(dtype.numpy)
+    return generator.integers(0, 100, shape).astype(dtype.numpy)
+
+
+def _value(text: str, word: str, is_named: bool, generator: np.random.Generator) -> Any:
+    match = _ARRAY.fullmatch(text)
+    if match:
+        dtype = dtypes.of(match["dtype"])
+        if dtype is None:
+            raise ConfigurationError(
+                f"argument {word!r}: {match['dtype']!r} is not a dtype",
+                numbers=("known: " + ", ".join(dtypes.ALL),),
+            )
+        return random_array([int(extent) for extent in match["shape"].split("x")], dtype, generator)
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    if re.fullmatch(r"\d+(x\d+)+", text):
+        raise ConfigurationError(f"argument {word!r} has a shape and no dtype", advice=f"write {word}:bfloat16")
+    if is_named and ":" not in text:
+        return text
+    raise ConfigurationError(f"argument {word!r} is not understood", numbers=(f"forms: {FORMS}",))
+
+
+def _names(module: Any) -> str:
+    own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    return ", ".join(own) or "none"

@@ -1,0 +1,236 @@
+"""Storages: bytes, and a shadow that knows which of them were written.
+
+A shadow state is kept per granule (the allocation's element, split to single bytes when a view needs it):
+``UNWRITTEN``, ``WRITTEN``, or ``MATMUL`` for PSUM bytes that the tensor engine wrote. A storage whose bytes all have
+one state keeps that state alone, which is the fast path.
+
+Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``, "Accumulation mode".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.dtypes import DType
+from neurosim.engines import Memory
+
+if TYPE_CHECKING:
+    from neurosim.view import NkiTensor
+
+UNWRITTEN: Final = 0
+WRITTEN: Final = 1
+MATMUL: Final = 2
+
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class HoleOrigin:
+    """Where unwritten bytes entered a computation, for the message when they reach something that matters.
+
+    Attributes:
+        instruction, operand: the first read.
+        where: the kernel call stack of that read, innermost first.
+        tensor: the tensor whose bytes nobody wrote, as text.
+        allocated: the kernel call stack of its allocation.
+        hole: the unwritten part, as text.
+    """
+
+    instruction: str
+    operand: str
+    where: tuple[str, ...]
+    tensor: str
+    allocated: tuple[str, ...]
+    hole: str
+
+
+class Storage:
+    """A run of bytes in one memory, and the shadow of which are written.
+
+    Attributes:
+        id: index in the program's table of storages; -1 before a program knows it.
+        memory: where it lives.
+        partitions: number of partitions, 0 in HBM.
+        row_bytes: bytes in each partition; in HBM, bytes in all.
+        buffer: the bytes, one-dimensional, partition after partition.
+        state: the one state that all bytes have, or -1 when the shadow says it per granule.
+        origin: where the last hole that was written here came from.
+    """
+
+    __slots__ = (
+        "_granule",
+        "_owners",
+        "_pending_bytes",
+        "_shadow",
+        "borrowed",
+        "buffer",
+        "id",
+        "memory",
+        "origin",
+        "partitions",
+        "row_bytes",
+        "state",
+    )
+
+    def __init__(
+        self,
+        memory: Memory,
+        partitions: int,
+        row_bytes: int,
+        granule: int,
+        buffer: Bytes | None = None,
+    ) -> None:
+        self.id = -1
+        self.memory = memory
+        self.partitions = partitions
+        self.row_bytes = row_bytes
+        size = row_bytes * max(partitions, 1)
+        self.borrowed = buffer is not None
+        # zeros, not empty: the system hands out untouched pages for free, and nothing depends on stale bytes
+        self.buffer: Bytes = np.zeros(size, np.uint8) if buffer is None else buffer
+        self.state = UNWRITTEN if buffer is None else WRITTEN
+        self.origin: HoleOrigin | None = None
+        self._granule = granule
+        self._shadow: Bytes | None = None
+        self._pending_bytes = 0
+        self._owners: npt.NDArray[np.uint16] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all."""
+        return int(self.buffer.size)
+
+    def detach(self) -> None:
+        """Copy borrowed bytes (a caller's array) before the first write to them."""
+        if self.borrowed:
+            self.buffer = self.buffer.copy()
+            self.borrowed = False
+
+    def _materialise(self, tensor: NkiTensor) -> Bytes:
+        """Return the shadow, fine enough that ``tensor``'s elements are whole granules."""
+        if not tensor.aligned_to(self._granule):
+            if self._shadow is not None:
+                self._shadow = np.repeat(self._shadow, self._granule)
+            self._granule = 1
+        if self._shadow is None:
+            count = self.size_bytes // self._granule
+            self._shadow = np.zeros(count, np.uint8)
+            if self.state:
+                self._shadow.fill(self.state)
+            self.state = -1
+        return self._shadow
+
+    def states(self, tensor: NkiTensor) -> Bytes:
+        """Return the shadow states under ``tensor``: its shape, plus an axis when an element has many granules."""
+        shadow = self._materialise(tensor)
+        return tensor.over(shadow, self._granule)
+
+    def unwritten(self, tensor: NkiTensor) -> Mask | None:
+        """Return which elements of ``tensor`` have unwritten bytes, or None when all are written."""
+        if self.state > UNWRITTEN:
+            return None
+        if self.state == UNWRITTEN:
+            return np.ones(tensor.shape, np.bool_)
+        states = self.states(tensor)
+        if states.min() > UNWRITTEN:
+            return None
+        holes = states == UNWRITTEN
+        return np.asarray(holes.any(axis=-1)) if holes.ndim > len(tensor.shape) else holes
+
+    def uniform_state(self, tensor: NkiTensor) -> int:
+        """Return the one state of all bytes under ``tensor``, or -1 when they differ."""
+        if self.state >= 0:
+            return self.state
+        states = self.states(tensor)
+        low = int(states.min())
+        return low if low == int(states.max()) else -1
+
+    def mark(self, tensor: NkiTensor, state: int, holes: Mask | None = None) -> None:
+        """Set the state of the bytes under ``tensor``; elements in ``holes`` (its shape) become unwritten."""
+        if holes is None:
+            if self.state == state:
+                return
+            if tensor.size_bytes == self.size_bytes:
+                self.state, self._shadow, self._pending_bytes = state, None, 0
+                return
+        states = self.states(tensor)
+        if holes is None:
+            states[...] = state
+            self._collapse(tensor.size_bytes, state)
+        else:
+            if states.ndim > holes.ndim:
+                holes = holes[..., None]
+            states[...] = np.where(holes, UNWRITTEN, state)
+
+    def _collapse(self, size_bytes: int, state: int) -> None:
+        """Return to the fast path once enough bytes were marked that all may have the same state."""
+        self._pending_bytes += size_bytes
+        if self._pending_bytes < self.size_bytes or self._shadow is None:
+            return
+        self._pending_bytes = 0
+        if self._shadow.min() == state == self._shadow.max():
+            self.state, self._shadow = state, None
+
+    def own(self, tensor: NkiTensor, owner: int) -> None:
+        """Remember which tensor wrote the bytes of a plane last."""
+        if self._owners is None:
+            self._owners = np.zeros(self.size_bytes, np.uint16)
+        tensor.over(self._owners, 1)[...] = owner
+
+    def foreign_owner(self, tensor: NkiTensor, owner: int) -> int | None:
+        """Return another tensor that wrote bytes under ``tensor`` last, or None."""
+        if self._owners is None:
+            return None
+        owners = tensor.over(self._owners, 1)
+        foreign = (owners != owner) & (owners != 0)
+        return int(owners[foreign][0]) if foreign.any() else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocation:
+    """One ``nl.ndarray`` (or input): what was asked for, and where its bytes are.
+
+    Attributes:
+        storage: the bytes, its own, or the plane that tensors with an address share.
+        name: given or made up.
+        shape, dtype: as asked for.
+        memory: the region as asked for (``shared_hbm`` and ``hbm`` differ here only).
+        base_partition, base_bytes: where it begins in the storage.
+        row_bytes: bytes it takes in each partition; in HBM, in all.
+        stack: id of the call stack that allocated it.
+        where: that call stack as text, innermost first.
+        index: number of the allocation in its kernel, from 1.
+    """
+
+    storage: Storage
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    memory: Memory
+    base_partition: int
+    base_bytes: int
+    row_bytes: int
+    stack: int
+    where: tuple[str, ...]
+    index: int
+    role: str = "tile"
+
+    @property
+    def is_planed(self) -> bool:
+        """Whether it shares its storage with other tensors that have an address."""
+        return self.role == "plane"
+
+    def describe(self) -> str:
+        """Name, shape, dtype and memory, for messages."""
+        shape = ", ".join(map(str, self.shape))
+        return f"{self.name}[{shape}] {self.dtype} in {self.memory.label}"
+
+
+def array_bytes(array: npt.NDArray[Any]) -> Bytes:
+    """Return the bytes of a C-contiguous array as a flat uint8 view (not a copy)."""
+    return array.reshape(-1).view(np.uint8)

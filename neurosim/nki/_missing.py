@@ -1,0 +1,18 @@
+"""What a module of the face says about names that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from neurosim.errors import Unsupported
+
+
+class NotBuilt(Unsupported, AttributeError):
+    """A documented NKI name that is not built here yet. An AttributeError too, so that ``hasattr`` works."""
+
+
+def missing(module: str, name: str, documented: Set[str]) -> AttributeError:
+    """Return the error for ``module.name``: not built, or not a name of NKI at all."""
+    if name in documented:
+        return NotBuilt(f"{module}.{name} is documented for NKI 0.6 and not built here yet")
+    return AttributeError(f"module {module!r} has no attribute {name!r}")

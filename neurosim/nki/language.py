@@ -1,0 +1,231 @@
+"""``nki.language`` as kernels import it.
+
+Source of the names: AWS Neuron SDK, ``nki/api/nki/language/__init__.py`` (NKI 0.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from neurosim.dtypes import bfloat16 as bfloat16
+from neurosim.dtypes import bool_ as bool_
+from neurosim.dtypes import float8_e4m3 as float8_e4m3
+from neurosim.dtypes import float8_e4m3fn as float8_e4m3fn
+from neurosim.dtypes import float8_e5m2 as float8_e5m2
+from neurosim.dtypes import float16 as float16
+from neurosim.dtypes import float32 as float32
+from neurosim.dtypes import int8 as int8
+from neurosim.dtypes import int16 as int16
+from neurosim.dtypes import int32 as int32
+from neurosim.dtypes import uint8 as uint8
+from neurosim.dtypes import uint16 as uint16
+from neurosim.dtypes import uint32 as uint32
+from neurosim.engines import Memory as MemoryRegion
+from neurosim.errors import Unsupported
+from neurosim.indexing import DynamicSlice
+from neurosim.kernel import current
+from neurosim.nki import isa
+from neurosim.nki._missing import missing
+from neurosim.nki._tile_size import TileSize
+from neurosim.numerics.act import ACTIVATIONS
+from neurosim.numerics.alu import ALU
+from neurosim.operators import Operator
+from neurosim.view import NkiTensor as NkiTensor
+
+sbuf = MemoryRegion.sbuf
+psum = MemoryRegion.psum
+hbm = MemoryRegion.hbm
+private_hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
+
+tile_size = TileSize()
+
+ds = DynamicSlice
+
+_OPERATORS = {name: Operator(name) for name in (*ALU, *ACTIVATIONS)}
+
+
+class NKIObject:
+    """Base of kernels' own configuration classes; keyword arguments become attributes."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+
+def ndarray(
+    shape: Sequence[int],
+    dtype: Any,
+    buffer: MemoryRegion = sbuf,
+    name: str = "",
+    address: tuple[int, int] | None = None,
+) -> NkiTensor:
+    """Return a new, unwritten tensor.
+
+    Args:
+        shape: extents; on chip the first axis is partitions, at most 128.
+        dtype: an NKI dtype.
+        buffer: ``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm`` or ``nl.shared_hbm``.
+        name: for messages and traces.
+        address: on chip, (partition, byte within the partition); tensors with addresses may overlap, and alias there.
+
+    Raises:
+        IllegalOperand, CapacityExceeded, OutOfBounds: the shape, the size or the address is impossible.
+    """
+    return current("nl.ndarray").allocate(shape, dtype, buffer, name, address)
+
+
+def full(shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    """Return a new on-chip tensor that holds ``fill_value`` everywhere."""
+    tensor = ndarray(shape, dtype, buffer, name)
+    if tensor.buffer.is_hbm:
+        raise Unsupported(
+            f"nl.full in {tensor.buffer.label}: no engine fills HBM directly",
+            advice="fill an SBUF tile and store it with nisa.dma_copy",
+        )
+    value = fill_value if tensor.dtype.is_float else type(fill_value)(fill_value)
+    isa.memset(dst=tensor, value=value)
+    return tensor
+
+
+def zeros(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    """Return a new on-chip tensor of zeros."""
+    return full(shape, 0, dtype, buffer, name)
+
+
+def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    """Return a new on-chip tensor of ones."""
+    return full(shape, 1, dtype, buffer, name)
+
+
+def empty_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
+    """Return a new, unwritten tensor with the shape of ``x``, and its dtype and memory unless given."""
+    return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
+
+
+def zeros_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
+    """Return a new tensor of zeros with the shape of ``x``, and its dtype and memory unless given."""
+    return zeros(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
+
+
+def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """Return a new SBUF tile with the values of an HBM tensor, cast to ``dtype`` if given."""
+    tile = ndarray(src.shape, src.dtype if dtype is None else dtype)
+    isa.dma_copy(dst=tile, src=src)
+    return tile
+
+
+def store(dst: NkiTensor, value: NkiTensor) -> None:
+    """Store an SBUF tile into an HBM tensor."""
+    isa.dma_copy(dst=dst, src=value)
+
+
+def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
+    """Return Python's range; the loop is unrolled."""
+    return range(start) if stop is None else range(start, stop, step)
+
+
+sequential_range = affine_range
+static_range = affine_range
+
+
+def program_id(axis: int = 0) -> int:
+    """Return the number of this program along a grid axis: 0, as kernels run on one core."""
+    current("nl.program_id")
+    return 0
+
+
+def num_programs(axes: int | Sequence[int] = 0) -> int:
+    """Return the number of programs along grid axes: 1, as kernels run on one core."""
+    current("nl.num_programs")
+    return 1
+
+
+def program_ndim() -> int:
+    """Return the number of axes of the launch grid: 0, as kernels are launched without one."""
+    current("nl.program_ndim")
+    return 0
+
+
+def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+    """Print a tensor's values now, behind a prefix."""
+    current("nl.device_print")
+    print(print_prefix, tensor)
+
+
+def is_hbm(buffer: MemoryRegion) -> bool:
+    """Return whether a memory region is a kind of HBM."""
+    return buffer.is_hbm
+
+
+def is_on_chip(buffer: MemoryRegion) -> bool:
+    """Return whether a memory region is SBUF or PSUM."""
+    return buffer.is_on_chip
+
+
+def is_psum(buffer: MemoryRegion) -> bool:
+    """Return whether a memory region is PSUM."""
+    return buffer is psum
+
+
+def is_sbuf(buffer: MemoryRegion) -> bool:
+    """Return whether a memory region is SBUF."""
+    return buffer is sbuf
+
+
+_NOT_BUILT = frozenset(
+    [
+        "all",
+        "average",
+        "broadcast_to",
+        "bypass",
+        "ceil",
+        "cos",
+        "dropout",
+        "dynamic_range",
+        "expand_dims",
+        "float4_e2m1fn_x4",
+        "float8_e4m3fn_x4",
+        "float8_e5m2_x4",
+        "float8_e8m0fnu",
+        "floor",
+        "fmod",
+        "fori_loop",
+        "gather_flattened",
+        "load_transpose2d",
+        "matmul",
+        "max",
+        "mean",
+        "min",
+        "mod",
+        "negative",
+        "no_reorder",
+        "prelu",
+        "prod",
+        "rand",
+        "random_seed",
+        "rms_norm",
+        "shared_constant",
+        "shared_identity_matrix",
+        "softmax",
+        "sum",
+        "tan",
+        "tfloat32",
+        "transpose",
+        "trunc",
+        "var",
+        "where",
+        "while_loop",
+    ]
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OPERATORS:
+        return _OPERATORS[name]
+    raise missing("nki.language", name, _NOT_BUILT)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_OPERATORS])

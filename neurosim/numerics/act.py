@@ -1,0 +1,306 @@
+"""Activation functions of the Scalar engine: ``func(x * scale + bias)`` in float32.
+
+The product rounds to float32, then the sum rounds, then the function is computed to within :data:`ULP_BOUND` of the
+true value. The hardware interpolates in unpublished tables, so this accuracy is *assumed*; so is that denormals are
+kept. NaN results have one bit pattern, 0x7FC00000.
+
+Source of the list and of the valid ranges: AWS Neuron SDK, ``nki.api.shared.rst``, "Supported Activation Functions
+for NKI ISA". ``prelu`` is left out: its slope operand is documented nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.numerics import elementary
+from neurosim.numerics.jit import inlined, named
+
+F32Array = NDArray[np.float32]
+Coefficient = F32Array | float | np.float32
+
+_NAN: Final = np.float32(np.nan)
+_ZERO: Final = np.float32(0.0)
+_ONE: Final = np.float32(1.0)
+_PI: Final = 3.141592653589793
+_HALF_PI: Final = 1.5707963267948966
+_TWO_OVER_SQRT_PI: Final = 1.1283791670955126
+_GELU_SIGMOID: Final = 1.702
+_GELU_TANH: Final = 1.5957691216057308  # 2 sqrt(2 / pi)
+_GELU_CUBE: Final = 0.044715
+
+
+@inlined
+def _copy(x: np.float32) -> np.float32:
+    return x
+
+
+@inlined
+def _square(x: np.float32) -> np.float32:
+    return x * x
+
+
+@inlined
+def _abs(x: np.float32) -> np.float32:
+    return abs(x)
+
+
+@inlined
+def _sign(x: np.float32) -> np.float32:
+    y = _ONE if x > _ZERO else x
+    return -_ONE if x < _ZERO else y
+
+
+@inlined
+def _relu(x: np.float32) -> np.float32:
+    y = _ZERO if x <= _ZERO else x
+    return y
+
+
+@inlined
+def _sqrt(x: np.float32) -> np.float32:
+    return np.sqrt(x)
+
+
+@inlined
+def _rsqrt(x: np.float32) -> np.float32:
+    return np.float32(1.0 / np.sqrt(np.float64(x)))
+
+
+@inlined
+def _reciprocal(x: np.float32) -> np.float32:
+    return _ONE / x
+
+
+@inlined
+def _sigmoid(x: np.float32) -> np.float32:
+    return np.float32(elementary.sigmoid(np.float64(x)))
+
+
+@inlined
+def _tanh(x: np.float32) -> np.float32:
+    return np.float32(elementary.tanh(np.float64(x)))
+
+
+@inlined
+def _log(x: np.float32) -> np.float32:
+    return np.float32(elementary.log(np.float64(x)))
+
+
+@inlined
+def _softplus(x: np.float32) -> np.float32:
+    return np.float32(elementary.log1p_exp(np.float64(x)))
+
+
+@inlined
+def _erf(x: np.float32) -> np.float32:
+    return np.float32(elementary.erf(np.float64(x)))
+
+
+@inlined
+def _erf_dx(x: np.float32) -> np.float32:
+    z = np.float64(x)
+    return np.float32(_TWO_OVER_SQRT_PI * elementary.exp(-(z * z)))
+
+
+@inlined
+def _arctan(x: np.float32) -> np.float32:
+    return np.float32(elementary.arctan(np.float64(x)))
+
+
+@inlined
+def _sin(x: np.float32) -> np.float32:
+    z = np.float64(x)
+    a = -z if z < 0.0 else z
+    rest = _PI - a
+    inside = elementary.sin_reduced(rest if a > _HALF_PI else a)
+    # Documented: outside [-pi, pi] a cubic continues, and sin(9.0) is 27.65. That is the cubic around pi.
+    outside = rest * (1.0 - rest * rest / 6.0)
+    y = outside if a > _PI else inside
+    y = -y if z < 0.0 else y
+    return np.float32(z if z == 0.0 else y)
+
+
+@inlined
+def _silu(x: np.float32) -> np.float32:
+    z = np.float64(x)
+    # the limit at -Inf is -0; the clamp keeps the product from being -Inf * 0
+    z = -1000.0 if z < -1000.0 else z
+    return np.float32(z * elementary.sigmoid(z))
+
+
+@inlined
+def _sigmoid_product_dx(z: float) -> float:
+    """Return the derivative of z * sigmoid(z)."""
+    z = 1000.0 if z > 1000.0 else z
+    z = -1000.0 if z < -1000.0 else z
+    e = elementary.exp(-z)
+    return (1.0 + z * (e / (1.0 + e))) / (1.0 + e)
+
+
+@inlined
+def _silu_dx(x: np.float32) -> np.float32:
+    return np.float32(_sigmoid_product_dx(np.float64(x)))
+
+
+@inlined
+def _gelu(x: np.float32) -> np.float32:
+    z = np.float64(x)
+    z = -100.0 if z < -100.0 else z
+    return np.float32(z * elementary.normal_cdf(z))
+
+
+@inlined
+def _gelu_dx(x: np.float32) -> np.float32:
+    z = np.float64(x)
+    z = 100.0 if z > 100.0 else z
+    z = -100.0 if z < -100.0 else z
+    return np.float32(elementary.normal_cdf(z) + z * elementary.normal_pdf(z))
+
+
+@inlined
+def _gelu_apprx_tanh(x: np.float32) -> np.float32:
+    # 0.5 x (1 + tanh(u)) = x sigmoid(2 u), without cancellation
+    z = np.float64(x)
+    z = -100.0 if z < -100.0 else z
+    return np.float32(z * elementary.sigmoid(_GELU_TANH * (z + _GELU_CUBE * (z * z * z))))
+
+
+@inlined
+def _gelu_apprx_sigmoid(x: np.float32) -> np.float32:
+    z = np.float64(x)
+    z = -1000.0 if z < -1000.0 else z
+    return np.float32(z * elementary.sigmoid(_GELU_SIGMOID * z))
+
+
+@inlined
+def _gelu_apprx_sigmoid_dx(x: np.float32) -> np.float32:
+    return np.float32(_sigmoid_product_dx(_GELU_SIGMOID * np.float64(x)))
+
+
+@inlined
+def _mish(x: np.float32) -> np.float32:
+    # tanh(ln(1 + e)) = (e**2 + 2 e) / (e**2 + 2 e + 2), which is 1 in float64 beyond 40
+    z = np.float64(x)
+    z = -1000.0 if z < -1000.0 else z
+    e = elementary.exp(40.0 if z > 40.0 else z)
+    square = e * e + 2.0 * e
+    return np.float32(z * (square / (square + 2.0)))
+
+
+def _make(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
+    @named(f"act_{name}")
+    def kernel(x: F32Array, scale: F32Array, bias: F32Array, out: F32Array) -> None:
+        rows, columns = out.shape
+        for r in range(rows):
+            row_scale = scale[r]
+            row_bias = bias[r]
+            for c in range(columns):
+                product = x[r, c] * row_scale
+                y = scalar(product + row_bias)
+                out[r, c] = y if y == y else _NAN
+
+    return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """One activation function.
+
+    Attributes:
+        name: as in ``nki.language``.
+        valid_range: smallest and largest argument (after scale and bias) for which the hardware is right, or None
+            for all. The bounds of ``reciprocal`` are magnitudes, of either sign.
+        table_set: the table that the Scalar engine must have loaded; "" is part of every table. Incomplete public
+            knowledge (facts: hardware.md D.22), so *assumed* where a set has one member.
+        max_ulp: the bound on the error, in units in the last place of the float32 result, within the valid range.
+        kernel: compiled (x (P, N), scale (P,), bias (P,), out (P, N)), all float32.
+    """
+
+    name: str
+    valid_range: tuple[float, float] | None
+    table_set: str
+    max_ulp: float
+    kernel: Any
+
+
+#: name: (scalar function, valid range, table set, bound of the error in units in the last place)
+_ROWS: Final[dict[str, tuple[Any, tuple[float, float] | None, str, float]]] = {
+    "copy": (_copy, None, "", 0.0),
+    "square": (_square, None, "", 0.5),
+    "abs": (_abs, None, "", 0.0),
+    "sign": (_sign, None, "", 0.0),
+    "relu": (_relu, None, "", 0.0),
+    "sqrt": (_sqrt, (2.0**-116, 2.0**118), "", 0.5),
+    "rsqrt": (_rsqrt, (2.0**-87, 2.0**97), "", 0.51),
+    "reciprocal": (_reciprocal, (2.0**-42, 2.0**42), "", 0.5),
+    "exp": (elementary.exp_single, None, "exp", 1.2),
+    "sigmoid": (_sigmoid, None, "sigmoid", 0.51),
+    "silu": (_silu, None, "silu", 0.51),
+    "silu_dx": (_silu_dx, None, "silu", 0.51),
+    "tanh": (_tanh, None, "tanh", 0.51),
+    "softplus": (_softplus, None, "softplus", 0.51),
+    "mish": (_mish, None, "mish", 0.51),
+    "gelu": (_gelu, None, "gelu", 0.51),
+    "gelu_dx": (_gelu_dx, None, "gelu", 0.51),
+    "gelu_apprx_tanh": (_gelu_apprx_tanh, None, "gelu", 0.51),
+    "gelu_apprx_sigmoid": (_gelu_apprx_sigmoid, None, "gelu", 0.51),
+    "gelu_apprx_sigmoid_dx": (_gelu_apprx_sigmoid_dx, None, "gelu", 0.51),
+    "erf": (_erf, None, "erf", 0.51),
+    "erf_dx": (_erf_dx, None, "erf", 0.51),
+    "log": (_log, (2.0**-64, 2.0**64), "log", 0.51),
+    "sin": (_sin, (-_PI, _PI), "sin", 0.51),
+    "arctan": (_arctan, (-_HALF_PI, _HALF_PI), "arctan", 0.51),
+}
+
+ACTIVATIONS: Final[dict[str, Activation]] = {
+    name: Activation(name, valid_range, table_set, max_ulp, _make(name, scalar))
+    for name, (scalar, valid_range, table_set, max_ulp) in _ROWS.items()
+}
+
+ULP_BOUND: Final[dict[str, float]] = {name: row.max_ulp for name, row in ACTIVATIONS.items()}
+
+
+def _coefficient(value: Coefficient, rows: int) -> F32Array:
+    """Return one float32 per row, as an array that kernels are compiled for."""
+    if isinstance(value, np.ndarray):
+        return np.array(value, np.float32).reshape(rows)
+    return np.full(rows, value, np.float32)
+
+
+def activate(
+    name: str,
+    x: F32Array,
+    scale: Coefficient = 1.0,
+    bias: Coefficient | None = None,
+    out: F32Array | None = None,
+) -> F32Array:
+    """Compute ``func(x * scale + bias)``.
+
+    Args:
+        name: name in :data:`ACTIVATIONS`.
+        x: float32 (P, N); any shape where scale and bias are numbers.
+        scale: a number, rounded to float32, or float32 (P,) or (P, 1), one per row.
+        bias: likewise; None adds nothing (0.0 would turn -0.0 into 0.0).
+        out: float32, C-contiguous, of x's shape; made when absent. May be ``x``.
+
+    Returns:
+        float32 of x's shape.
+    """
+    # x + -0.0 is x for every x
+    addend: Coefficient = -0.0 if bias is None else bias
+    flags = x.flags
+    if not (flags.c_contiguous and flags.aligned and flags.writeable):
+        x = x.copy()
+    if out is None:
+        out = np.empty(x.shape, np.float32)
+    per_row = isinstance(scale, np.ndarray) or isinstance(addend, np.ndarray)
+    rows = x.shape[0] if per_row else 1
+    kernel = ACTIVATIONS[name].kernel
+    shape = (rows, x.size // rows if rows else 0)
+    kernel(x.reshape(shape), _coefficient(scale, rows), _coefficient(addend, rows), out.reshape(shape))
+    return out

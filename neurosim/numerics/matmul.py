@@ -1,0 +1,373 @@
+"""The tensor engine's arithmetic.
+
+Order of operations, all *assumed* (the manual gives none):
+
+* one pass: every output starts at +0.0 and takes the products of k = 0, 1, 2, ... in this order; each product rounds
+  to float32, then each sum rounds. Nothing is fused;
+* operands of 16 and 8 bits take one pass over their exact float32 values;
+* float32 operands take four passes. An operand splits exactly into ``high`` (its 12 leading significant bits) and
+  ``low`` (the rest). Passes in order: low x low, low x high, high x low, high x high (stationary first). An Inf or
+  NaN is all ``high``, and counts as 0 outside high x high, so that Inf times a finite number is Inf;
+* each pass sums from zero on its own and is then added to the destination; on overwrite the first one is stored;
+* a NaN result has one bit pattern, 0x7FC00000.
+
+The bits equal those of the plain triple loop in ``reference.py`` for any number of threads and any blocking.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim import dtypes
+from neurosim.dtypes import DType
+from neurosim.numerics import jit
+from neurosim.numerics.convert import widen
+from neurosim.numerics.jit import compiled, parallel, prange
+
+Array = NDArray[Any]
+F32Array = NDArray[np.float32]
+U16Array = NDArray[np.uint16]
+U32Array = NDArray[np.uint32]
+
+_NAN: Final = np.float32(np.nan)
+_ZERO: Final = np.float32(0.0)
+_U16: Final = np.uint32(16)
+
+#: Columns of a block: the sums of four rows (8 KiB) and four rows of the panel (8 KiB) share 32 KiB of L1 cache.
+_BLOCK: Final = 512
+#: Floats from one row of the panel to the next: a block and a cache line, so that rows use different cache sets.
+_PITCH: Final = _BLOCK + 16
+_PITCH_1: Final = np.uint64(_PITCH)
+_PITCH_2: Final = np.uint64(2 * _PITCH)
+_PITCH_3: Final = np.uint64(3 * _PITCH)
+#: Floats of the sums, which come first in a workspace.
+_SUMS: Final = 4 * _PITCH
+#: log2 of the floats in a cache line.
+_LINE_SHIFT: Final = np.uint64(4)
+_ONE: Final = np.uint64(1)
+_TWO: Final = np.uint64(2)
+_THREE: Final = np.uint64(3)
+#: Floats in a huge page of memory (2 MiB).
+_HUGE_PAGE: Final = 1 << 19
+#: Multiply-adds below which starting threads costs more than it saves.
+_PARALLEL_MIN: Final = 500_000
+#: Mask of the sign, the exponent and the 11 leading mantissa bits of a float32.
+_HIGH: Final = np.uint32(0xFFFFF000)
+_EXPONENT: Final = np.uint32(0x7F800000)
+
+
+@compiled
+def _pack_weights(stationary: F32Array, first: int, last: int, out: F32Array) -> None:
+    """Copy rows first ... last of the result, (K, M) operand, to ``out[(m - first) // 4, k, m % 4]``.
+
+    Zeros fill up rows and k to multiples of 4; a cache line keeps groups of rows in different cache sets.
+    """
+    depth = stationary.shape[0]
+    step = (depth + 3) // 4 * 16 + 16
+    whole = (last - first) // 4
+    if depth % 4 or (last - first) % 4:
+        for i in range((last - first + 3) // 4 * step):
+            out[i] = _ZERO
+    for k in range(depth):
+        row = stationary[k, first:last]
+        for group in range(np.uint64(whole)):
+            # four loads before four stores: LLVM makes one of each
+            m = np.uint64(np.uint64(group) << _TWO)
+            w0, w1, w2, w3 = row[m], row[m + _ONE], row[m + _TWO], row[m + _THREE]
+            at = np.uint64(np.uint64(group) * np.uint64(step) + np.uint64(4 * k))
+            out[at] = w0
+            out[at + _ONE] = w1
+            out[at + _TWO] = w2
+            out[at + _THREE] = w3
+        for m in range(4 * whole, last - first):
+            out[whole * step + 4 * k + m - 4 * whole] = row[m]
+
+
+@compiled
+def _pack_panel(
+    moving: F32Array, moving_half: U16Array, is_half: bool, first: int, width: int, out: F32Array
+) -> None:
+    """Copy columns first ... first + width of (K, N) to rows of the panel, widening bfloat16; pad with zeros.
+
+    A sum that began at +0.0 is never -0.0, so adding the products of zeros does not change it.
+    """
+    depth = moving_half.shape[0] if is_half else moving.shape[0]
+    padded = (width + 15) // 16 * 16
+    for k in range(depth):
+        row = out[k * _PITCH : k * _PITCH + padded]
+        if is_half:
+            codes = moving_half[k, first : first + width]
+            for n in range(width):
+                row[n] = np.uint32(np.uint32(codes[n]) << _U16).view(np.float32)
+        else:
+            values = moving[k, first : first + width]
+            for n in range(width):
+                row[n] = values[n]
+        for n in range(width, padded):
+            row[n] = _ZERO
+    for i in range(depth * _PITCH, (depth + 3) // 4 * 4 * _PITCH):
+        out[i] = _ZERO
+
+
+@compiled
+def _multiply_rows(weights: F32Array, at: int, panel: F32Array, depth: int, lines: int, sums: F32Array) -> None:
+    """Compute four rows of sums over ``depth`` k (rounded up to 4) and ``lines`` cache lines of columns.
+
+    Unsigned indices and constant distances between rows let LLVM prove that the inner loop vectorises; whole cache
+    lines spare it a second loop for the rest, whose scalars would push the vectors out of the registers.
+    """
+    for i in range(_SUMS):
+        sums[i] = _ZERO
+    for k in range(0, depth, 4):
+        w = at + 4 * k
+        w00, w01, w02, w03 = weights[w], weights[w + 1], weights[w + 2], weights[w + 3]
+        w10, w11, w12, w13 = weights[w + 4], weights[w + 5], weights[w + 6], weights[w + 7]
+        w20, w21, w22, w23 = weights[w + 8], weights[w + 9], weights[w + 10], weights[w + 11]
+        w30, w31, w32, w33 = weights[w + 12], weights[w + 13], weights[w + 14], weights[w + 15]
+        p = np.uint64(k * _PITCH)
+        for i in range(np.uint64(np.uint64(lines) << _LINE_SHIFT)):
+            n = np.uint64(i)
+            p0 = panel[p + n]
+            p1 = panel[p + _PITCH_1 + n]
+            p2 = panel[p + _PITCH_2 + n]
+            p3 = panel[p + _PITCH_3 + n]
+            sums[n] = (((sums[n] + w00 * p0) + w10 * p1) + w20 * p2) + w30 * p3
+            sums[_PITCH_1 + n] = (((sums[_PITCH_1 + n] + w01 * p0) + w11 * p1) + w21 * p2) + w31 * p3
+            sums[_PITCH_2 + n] = (((sums[_PITCH_2 + n] + w02 * p0) + w12 * p1) + w22 * p2) + w32 * p3
+            sums[_PITCH_3 + n] = (((sums[_PITCH_3 + n] + w03 * p0) + w13 * p1) + w23 * p2) + w33 * p3
+
+
+@compiled
+def _store(sums: F32Array, start: int, out: F32Array, at: int, width: int, overwrite: bool) -> None:
+    """Store a row of sums, or add it to the destination."""
+    values = sums[start : start + width]
+    row = out[at : at + width]
+    if overwrite:
+        for n in range(width):
+            y = values[n]
+            row[n] = y if y == y else _NAN
+    else:
+        for n in range(width):
+            y = row[n] + values[n]
+            row[n] = y if y == y else _NAN
+
+
+@compiled
+def _tile(
+    stationary: F32Array,
+    moving: F32Array,
+    moving_half: U16Array,
+    is_half: bool,
+    out: F32Array,
+    stride: int,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    overwrite: bool,
+    work: F32Array,
+) -> None:
+    """Compute rows x columns of the result.
+
+    Args:
+        stationary: (K, M).
+        moving: (K, N), unless ``is_half``.
+        moving_half: bfloat16 codes (K, N), if ``is_half``.
+        is_half: which of the two counts.
+        out: the destination, flat.
+        stride: floats from one row of the destination to the next.
+        rows: first row, and the one after the last.
+        columns: first column, and the one after the last.
+        overwrite: store instead of adding.
+        work: the workspace of this thread.
+    """
+    depth = stationary.shape[0]
+    step = (depth + 3) // 4 * 16 + 16
+    size = (rows[1] - rows[0] + 3) // 4 * step
+    weights = work[_SUMS : _SUMS + size]
+    panel = work[_SUMS + size :]
+    _pack_weights(stationary, rows[0], rows[1], weights)
+    for first in range(columns[0], columns[1], _BLOCK):
+        width = min(_BLOCK, columns[1] - first)
+        _pack_panel(moving, moving_half, is_half, first, width, panel)
+        for m in range(rows[0], rows[1], 4):
+            _multiply_rows(weights, (m - rows[0]) // 4 * step, panel, depth, (width + 15) // 16, work)
+            for i in range(min(4, rows[1] - m)):
+                _store(work, i * _PITCH, out, (m + i) * stride + first, width, overwrite)
+
+
+@parallel
+def _tiles(
+    stationary: F32Array,
+    moving: F32Array,
+    moving_half: U16Array,
+    is_half: bool,
+    out: F32Array,
+    stride: int,
+    columns: int,
+    overwrite: bool,
+    work: F32Array,
+) -> None:
+    """Compute the result with one thread for each row of ``work``; a thread has a block of rows or of columns."""
+    count = work.shape[0]
+    rows = stationary.shape[1]
+    by_rows = rows >= 4 * count
+    tall = (rows + 4 * count - 1) // (4 * count) * 4 if by_rows else rows
+    wide = columns if by_rows else (columns + 16 * count - 1) // (16 * count) * 16
+    for t in prange(count):
+        m = t * tall if by_rows else 0
+        n = 0 if by_rows else t * wide
+        _tile(
+            stationary,
+            moving,
+            moving_half,
+            is_half,
+            out,
+            stride,
+            (min(m, rows), min(m + tall, rows)),
+            (min(n, columns), min(n + wide, columns)),
+            overwrite,
+            work[t],
+        )
+
+
+class _Workspaces(threading.local):
+    """Scratch memory, kept between calls by each caller's thread: (threads, floats), aligned to a cache line."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, F32Array] = {}
+
+    def get(self, count: int, depth: int, rows: int) -> F32Array:
+        padded = (depth + 3) // 4 * 4
+        size = _SUMS + (rows + 3) // 4 * (4 * padded + 16) + padded * _PITCH
+        work = self.arrays.get(count)
+        if work is None or work.shape[1] < size:
+            # NumPy asks for huge pages from 4 MiB on; with small pages, unlucky ones collide in the L2 cache
+            raw = np.empty(max(count * size + _HUGE_PAGE, 2 * _HUGE_PAGE), np.float32)
+            raw.fill(0.0)
+            skip = -raw.ctypes.data % (4 * _HUGE_PAGE) // 4
+            work = self.arrays[count] = raw[skip : skip + count * size].reshape(count, size)
+        return work
+
+
+_workspaces = _Workspaces()
+_NO_HALF: Final[U16Array] = np.zeros((1, 1), np.uint16)
+_NO_SINGLE: Final[F32Array] = np.zeros((1, 1), np.float32)
+
+
+def _one_pass(
+    out: F32Array, stride: int, stationary: F32Array, moving: F32Array | None, half: U16Array | None, overwrite: bool
+) -> None:
+    """Compute one pass into the flat destination ``out``; ``half`` are bfloat16 codes in place of ``moving``."""
+    single = _NO_SINGLE if moving is None else moving
+    codes = _NO_HALF if half is None else half
+    columns = (single if half is None else codes).shape[1]
+    depth, rows = stationary.shape
+    operands = (stationary, single, codes, half is not None, out, stride)
+    if depth * rows * columns >= _PARALLEL_MIN:
+        with jit.exclusive() as count:
+            if count > 1:
+                _tiles(*operands, columns, overwrite, _workspaces.get(count, depth, rows))
+                return
+    _tile(*operands, (0, rows), (0, columns), overwrite, _workspaces.get(1, depth, rows)[0])
+
+
+@compiled
+def _split(values: U32Array, high: U32Array, high_finite: U32Array, low: F32Array) -> None:
+    for i in range(values.shape[0]):
+        bits = values[i]
+        top = np.uint32(bits & _HIGH)
+        finite = np.uint32(bits & _EXPONENT) != _EXPONENT
+        high[i] = top if finite else bits
+        high_finite[i] = top if finite else np.uint32(0)
+        rest = np.uint32(bits).view(np.float32) - np.uint32(top).view(np.float32)
+        low[i] = rest if finite else _ZERO
+
+
+def split(values: F32Array) -> tuple[F32Array, F32Array, F32Array]:
+    """Split float32 into 12 leading significant bits and the rest.
+
+    Returns:
+        (high, high with 0 in place of Inf and NaN, low), each float32 of the same shape.
+    """
+    high, high_finite, low = np.empty((3, *values.shape), np.float32)
+    bits = values.reshape(-1).view(np.uint32)
+    _split(bits, high.reshape(-1).view(np.uint32), high_finite.reshape(-1).view(np.uint32), low.reshape(-1))
+    return high, high_finite, low
+
+
+def _operand(array: Array, dtype: DType) -> F32Array:
+    """Return float32, C-contiguous, aligned and writeable (one signature of the kernels)."""
+    values = widen(array, dtype)
+    flags = values.flags
+    return values if flags.c_contiguous and flags.aligned and flags.writeable else values.copy()
+
+
+def _half_operand(array: Array) -> U16Array:
+    codes = array.view(np.uint16)
+    flags = codes.flags
+    return codes if flags.c_contiguous and flags.aligned and flags.writeable else codes.copy()
+
+
+def matmul_into(
+    psum: F32Array,
+    stationary: Array,
+    stationary_dtype: DType,
+    moving: Array,
+    moving_dtype: DType,
+    passes: int,
+    overwrite: bool,
+) -> None:
+    """Multiply as ``nc_matmul`` does: psum = or += stationary.T @ moving.
+
+    Args:
+        psum: float32 (M, N), the destination; rows may be apart from each other.
+        stationary: (K, M) elements of ``stationary_dtype.numpy``, any strides.
+        stationary_dtype: format of ``stationary``.
+        moving: (K, N) elements of ``moving_dtype.numpy``, any strides.
+        moving_dtype: format of ``moving``.
+        passes: 1, or 4 for float32 operands at full precision.
+        overwrite: replace what psum holds instead of adding to it.
+    """
+    if passes not in (1, 4):
+        raise ValueError(f"matmul: {passes} passes; 1 or 4 are known")
+    flags = psum.flags
+    if flags.c_contiguous and flags.aligned:
+        out, stride = psum.reshape(-1), psum.shape[1]
+    elif psum.strides[1] == 4 and psum.strides[0] >= 4 * psum.shape[1] and not psum.strides[0] % 4 and flags.aligned:
+        stride = psum.strides[0] // 4
+        span = (psum.shape[0] - 1) * stride + psum.shape[1] if psum.size else 0
+        out = np.lib.stride_tricks.as_strided(psum, (span,), (4,))
+    else:
+        whole = psum.copy()
+        matmul_into(whole, stationary, stationary_dtype, moving, moving_dtype, passes, overwrite)
+        psum[...] = whole
+        return
+    weights = _operand(stationary, stationary_dtype)
+    if passes == 1 and moving_dtype == dtypes.bfloat16:
+        _one_pass(out, stride, weights, None, _half_operand(moving), overwrite)
+    elif passes == 1:
+        _one_pass(out, stride, weights, _operand(moving, moving_dtype), None, overwrite)
+    else:
+        high, high_finite, low = split(weights)
+        moving_high, moving_high_finite, moving_low = split(_operand(moving, moving_dtype))
+        _one_pass(out, stride, low, moving_low, None, overwrite)
+        _one_pass(out, stride, low, moving_high_finite, None, False)
+        _one_pass(out, stride, high_finite, moving_low, None, False)
+        _one_pass(out, stride, high, moving_high, None, False)
+
+
+def accumulate_into(
+    psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool
+) -> None:
+    """Do as :func:`matmul_into` with operands that are float32 arrays."""
+    matmul_into(psum, stationary, dtypes.float32, moving, dtypes.float32, passes, overwrite)
+
+
+def matmul(stationary: F32Array, moving: F32Array, passes: int) -> F32Array:
+    """Return float32 (M, N): ``stationary.T @ moving`` for float32 (K, M) and (K, N), in 1 or 4 passes."""
+    out = np.empty((stationary.shape[1], moving.shape[1]), np.float32)
+    accumulate_into(out, stationary, moving, passes, True)
+    return out

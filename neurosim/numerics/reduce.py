@@ -1,0 +1,165 @@
+"""Reductions along the free axis.
+
+Order, *assumed* (the manual gives none): one float32 accumulator per output takes the elements in ascending order,
+starting from the first one. Special values follow ``alu.py``: a NaN makes the result of add, multiply, maximum and
+minimum NaN (0x7FC00000), and -0 is less than +0.
+
+``subtract`` is listed by the manual as a legal reduction, but not which operand comes first or what the first
+element is subtracted from; it is left out, and callers raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.numerics.jit import compiled, named
+
+F32Array = NDArray[np.float32]
+
+_NAN: Final = np.float32(np.nan)
+_ZERO: Final = np.float32(0.0)
+_ONE: Final = np.float32(1.0)
+_MAGNITUDE: Final = np.int32(0x7FFFFFFF)
+_INF_BITS: Final = np.int32(0x7F800000)
+_SIGN_SHIFT: Final = np.int32(31)
+_LARGEST_KEY: Final = np.int32(0x7FFFFFFF)
+_NAN_BITS: Final = np.int32(0x7FC00000)
+
+
+def _make_ordered(name: str, combine: Callable[[Any, Any], Any]) -> Any:
+    """Make a kernel for an operator whose order matters: eight rows side by side hide the latency of the adder."""
+    from neurosim.numerics.jit import inlined
+
+    step = inlined(combine)
+
+    @named(f"reduce_{name}")
+    def kernel(x: F32Array, out: F32Array) -> None:
+        rows, inner = x.shape
+        whole = rows // 8 * 8
+        for r in range(0, whole, 8):
+            y0, y1, y2, y3 = x[r, 0], x[r + 1, 0], x[r + 2, 0], x[r + 3, 0]
+            y4, y5, y6, y7 = x[r + 4, 0], x[r + 5, 0], x[r + 6, 0], x[r + 7, 0]
+            for i in range(1, inner):
+                y0 = step(y0, x[r, i])
+                y1 = step(y1, x[r + 1, i])
+                y2 = step(y2, x[r + 2, i])
+                y3 = step(y3, x[r + 3, i])
+                y4 = step(y4, x[r + 4, i])
+                y5 = step(y5, x[r + 5, i])
+                y6 = step(y6, x[r + 6, i])
+                y7 = step(y7, x[r + 7, i])
+            out[r], out[r + 1], out[r + 2], out[r + 3] = y0, y1, y2, y3
+            out[r + 4], out[r + 5], out[r + 6], out[r + 7] = y4, y5, y6, y7
+        for r in range(whole, rows):
+            y0 = x[r, 0]
+            for i in range(1, inner):
+                y0 = step(y0, x[r, i])
+            out[r] = y0
+        for r in range(rows):
+            out[r] = out[r] if out[r] == out[r] else _NAN
+
+    return kernel
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    return a * b
+
+
+@compiled
+def _extreme(bits: NDArray[np.int32], flip: np.int32, out: NDArray[np.int32]) -> None:
+    """Reduce by maximum (``flip`` 0) or minimum (``flip`` -1).
+
+    The order of the elements does not matter, so this works on integers that sort as the floats do, which
+    vectorises: a negative float has its magnitude bits inverted, a NaN is the largest of all, and inverting
+    everything turns a minimum into a maximum.
+    """
+    rows, inner = bits.shape
+    for r in range(rows):
+        top = np.int32(~_MAGNITUDE)
+        for i in range(inner):
+            b = bits[r, i]
+            key = np.int32(np.int32(b ^ np.int32(np.int32(b >> _SIGN_SHIFT) & _MAGNITUDE)) ^ flip)
+            key = _LARGEST_KEY if np.int32(b & _MAGNITUDE) > _INF_BITS else key
+            top = key if key > top else top
+        b = np.int32(top ^ flip)
+        b = np.int32(b ^ np.int32(np.int32(b >> _SIGN_SHIFT) & _MAGNITUDE))
+        out[r] = _NAN_BITS if top == _LARGEST_KEY else b
+
+
+@compiled
+def _count_true(x: F32Array, out: NDArray[np.int32]) -> None:
+    """Count the elements that are not zero; a NaN is not zero."""
+    rows, inner = x.shape
+    for r in range(rows):
+        count = np.int32(0)
+        for i in range(inner):
+            count = np.int32(count + (np.int32(1) if x[r, i] != _ZERO else np.int32(0)))
+        out[r] = count
+
+
+_ORDERED: Final = {"add": _make_ordered("add", _add), "multiply": _make_ordered("multiply", _multiply)}
+_BITS: Final[dict[str, Any]] = {
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+}
+
+#: Operators that :func:`reduce_free` knows.
+REDUCTIONS: Final = (
+    "add",
+    "multiply",
+    "maximum",
+    "minimum",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    *_BITS,
+)
+
+
+def reduce_free(op: str, x: NDArray[Any], groups: int = 1) -> NDArray[Any]:
+    """Reduce each of ``groups`` runs of consecutive elements in every row.
+
+    Args:
+        op: one of :data:`REDUCTIONS`.
+        x: (P, N), N a multiple of ``groups``, at least one element a group; float32, or integers for the bitwise
+            operators.
+        groups: outputs per row: element j of row p belongs to group ``j // (N // groups)``.
+
+    Returns:
+        (P, groups) of x's dtype. The result of one element is that element, a NaN apart, and 1.0 or 0.0 for the
+        logical operators.
+    """
+    rows, columns = x.shape
+    if groups < 1 or columns % groups or columns == 0:
+        raise ValueError(f"reduce_free: {columns} elements do not make {groups} groups")
+    flags = x.flags
+    if not (flags.c_contiguous and flags.aligned and flags.writeable):
+        x = x.copy()
+    runs = x.reshape(rows * groups, columns // groups)
+    if op in _BITS:
+        result: NDArray[Any] = _BITS[op].reduce(runs, axis=1)
+        return result.reshape(rows, groups)
+    out = np.empty(rows * groups, np.float32)
+    if op in _ORDERED:
+        _ORDERED[op](runs, out)
+    elif op in ("maximum", "minimum"):
+        _extreme(runs.view(np.int32), np.int32(0 if op == "maximum" else -1), out.view(np.int32))
+    else:
+        counts = np.empty(rows * groups, np.int32)
+        _count_true(runs, counts)
+        truth = {
+            "logical_and": counts == runs.shape[1],
+            "logical_or": counts > 0,
+            "logical_xor": (counts & 1) == 1,
+        }
+        out[:] = truth[op]
+    return out.reshape(rows, groups)

@@ -1,0 +1,28 @@
+"""Names of operators that instructions take as ``op=``: ``nl.add``, ``nl.exp`` and the like.
+
+A name is data; what it computes stands in ``numerics.alu`` (Vector and GpSimd) and ``numerics.act`` (Scalar).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from neurosim.errors import Unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of ``nki.language``, to be passed as ``op=``."""
+
+    name: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: operators on tiles are not built yet."""
+        raise Unsupported(
+            f"nl.{self.name} as a function on tiles is not built yet",
+            advice=f"pass op=nl.{self.name} to nisa.tensor_tensor, tensor_scalar or activation instead",
+        )
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"

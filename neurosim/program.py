@@ -1,0 +1,203 @@
+"""The record of a kernel's run: signatures, slots and columns. Recorded once, consumed by many.
+
+A **signature** is what repeats: instruction, operand patterns, parameters, engine, work. A **record** is a
+signature id, a slot (storage id, byte offset) per operand, and columns: core, call stack, name, block.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from neurosim.dtypes import DType
+from neurosim.engines import Engine, Memory
+from neurosim.work import Work
+
+
+class Access(IntEnum):
+    """What a record does to an operand. ``ACCUMULATE`` adds in place, without a round trip through the engine."""
+
+    READ = 0
+    WRITE = 1
+    ACCUMULATE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """How one operand walks its memory, without saying in which storage or at which byte it begins.
+
+    Attributes:
+        role: the operand's name in the instruction.
+        access: read, written or accumulated into.
+        memory, dtype: of the tensor (``Memory.state`` for engine registers).
+        shape: extent per axis.
+        steps: elements per axis; along the partition axis, partitions.
+        partition_axis: index of the partition axis, -1 in HBM.
+        start_partition: first partition, 0 in HBM.
+        row_bytes: distance between the same byte of neighbouring partitions, 0 in HBM.
+    """
+
+    role: str
+    access: Access
+    memory: Memory
+    dtype: DType
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    partition_axis: int
+    start_partition: int
+    row_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload of the operand in bytes."""
+        size = self.dtype.size_bytes
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What repeats between records.
+
+    Attributes:
+        instruction: NKI's name of it.
+        patterns: one per tensor operand, and one per piece of engine state, in slot order.
+        parameters: the hashable rest, by name.
+        engine: where it runs; for a DMA, the engine that triggers it.
+        engines: the engines that would give the same bits.
+        work: what the engine has to do, in order.
+    """
+
+    instruction: str
+    patterns: tuple[Pattern, ...]
+    parameters: tuple[tuple[str, Hashable], ...]
+    engine: Engine
+    engines: frozenset[Engine]
+    work: tuple[Work, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageInfo:
+    """What the record keeps of a storage.
+
+    Attributes:
+        name: the tensor's name, or a made-up one.
+        memory: where it lives.
+        shape, dtype: as allocated.
+        partitions: number of partitions, 0 in HBM.
+        row_bytes: bytes in each partition; in HBM, bytes in all.
+        stack: id of the call stack that allocated it.
+        role: ``input``, ``output``, ``plane`` (shared by tensors with an address), ``state`` or ``tile``.
+    """
+
+    name: str
+    memory: Memory
+    shape: tuple[int, ...]
+    dtype: DType
+    partitions: int
+    row_bytes: int
+    stack: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One level of a kernel's call stack.
+
+    Attributes:
+        file: the path, as short as it can be said.
+        line: in the file.
+        function: its name.
+        path: the whole path, to read the source again.
+        offset: place of the call in the function's bytecode; tells two calls on one line apart.
+    """
+
+    file: str
+    line: int
+    function: str
+    path: str = ""
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}  in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One recorded instruction, as a consumer sees it.
+
+    ``slots`` holds (storage id, byte offset within the partition, or within HBM) per pattern.
+    """
+
+    index: int
+    signature: Signature
+    slots: tuple[tuple[int, int], ...]
+    core: int
+    stack: int
+    name: str | None
+    block: int
+
+
+class Program:
+    """All records of one run; belongs to one chip generation.
+
+    Attributes:
+        chip_name, generation: the chip that the kernel asked for.
+        signatures, stacks, storages, names: interned tables that columns point into.
+        edges: explicit (consumer, producer) record pairs.
+    """
+
+    def __init__(self, chip_name: str, generation: int) -> None:
+        self.chip_name = chip_name
+        self.generation = generation
+        self.signatures: list[Signature] = []
+        self.stacks: list[tuple[Frame, ...]] = []
+        self.storages: list[StorageInfo] = []
+        self.names: dict[int, str] = {}
+        self.edges: list[tuple[int, int]] = []
+        self.signature_ids = array("i")
+        self.slots = array("q")
+        self.slot_starts = array("q", [0])
+        self.cores = array("b")
+        self.stack_ids = array("i")
+        self.blocks = array("i")
+        self.notes: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.signature_ids)
+
+    def append(self, signature: int, slots: Sequence[int], stack: int, core: int = 0, block: int = -1) -> int:
+        """Add a record and return its index. ``slots`` is flat: storage id, byte offset, per operand."""
+        index = len(self.signature_ids)
+        self.signature_ids.append(signature)
+        self.slots.extend(slots)
+        self.slot_starts.append(len(self.slots))
+        self.stack_ids.append(stack)
+        self.cores.append(core)
+        self.blocks.append(block)
+        return index
+
+    def record(self, index: int) -> Record:
+        """Return one record in readable form."""
+        first, last = self.slot_starts[index], self.slot_starts[index + 1]
+        flat = self.slots[first:last]
+        return Record(
+            index,
+            self.signatures[self.signature_ids[index]],
+            tuple(zip(flat[::2], flat[1::2], strict=True)),
+            self.cores[index],
+            self.stack_ids[index],
+            self.names.get(index),
+            self.blocks[index],
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self.record(index) for index in range(len(self)))
+
+    def where(self, index: int) -> tuple[Frame, ...]:
+        """Return the kernel's call stack at a record, innermost frame first."""
+        return self.stacks[self.stack_ids[index]]

@@ -1,0 +1,1 @@
+"""What people read of a run: a summary as data, and as one screen of text."""

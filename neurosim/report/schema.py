@@ -1,0 +1,104 @@
+"""The summary as a type: what each field means, and in which unit.
+
+The unit is part of the name: ``_ps`` picoseconds (integers), ``_bytes``, ``_gb_per_s`` (10⁹ bytes),
+``_tflop_per_s`` (10¹² operations), ``_flop_per_byte``. Fractions run from 0 to 1. Simulated time only: how
+long the simulator itself took is never part of a summary.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+SCHEMA = "neurosim.summary/1"
+"""Changes when a field changes its meaning or disappears; new fields do not change it."""
+
+
+class TensorSummary(TypedDict):
+    """A kernel's input or output."""
+
+    name: str
+    role: str
+    shape: list[int]
+    dtype: str
+
+
+class EngineSummary(TypedDict):
+    """One engine's account: ``busy + Σ stalls + idle`` is the kernel's makespan."""
+
+    busy_ps: int
+    stall_ps: dict[str, int]
+    idle_ps: int
+
+
+class HbmSummary(TypedDict):
+    """Traffic with HBM. Rates are averages over the makespan; the peak is the chip's, per core."""
+
+    read_bytes: int
+    written_bytes: int
+    read_gb_per_s: float
+    written_gb_per_s: float
+    peak_gb_per_s: float
+
+
+class RooflineSummary(TypedDict):
+    """Where the kernel stands under the roof. Intensity is None for a kernel that moves nothing."""
+
+    intensity_flop_per_byte: float | None
+    ridge_flop_per_byte: float
+    attainable_tflop_per_s: float
+    achieved_tflop_per_s: float
+    peak_tflop_per_s: float
+    bound: Literal["memory", "compute"]
+
+
+class SpaceSummary(TypedDict):
+    """An on-chip memory: what was live at the fullest moment, and how much there is."""
+
+    peak_bytes: int
+    capacity_bytes: int
+
+
+class LineSummary(TypedDict):
+    """What one instruction on one kernel line cost on one engine.
+
+    ``busy_ps`` summed over the lines of an engine is that engine's ``busy_ps``; the DMA engines are one
+    engine here, ``dma``, with their times added up. ``share`` is the fraction of the makespan that the engine was
+    busy with the line, averaged over the DMA engines. ``stall_ps`` is how long the engine waited just before
+    these instructions, for all reasons, and ``stall_reason`` is the one that cost most.
+    """
+
+    file: str
+    line: int
+    function: str
+    source: str
+    instruction: str
+    engine: str
+    count: int
+    busy_ps: int
+    share: float
+    stall_ps: int
+    stall_reason: str | None
+
+
+class Summary(TypedDict):
+    """One core's run of one kernel."""
+
+    schema: str
+    neurosim: str
+    kernel: str
+    chip: str
+    core: int
+    tensors: list[TensorSummary]
+    instructions: int
+    launch_ps: int
+    makespan_ps: int
+    total_ps: int
+    engines: dict[str, EngineSummary]
+    hbm: HbmSummary
+    flops: int
+    mfu: float
+    mbu: float
+    roofline: RooflineSummary
+    sbuf: SpaceSummary
+    psum: SpaceSummary
+    lines: list[LineSummary]

@@ -1,0 +1,189 @@
+"""The report: one screen of text from a summary."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from neurosim.report import units
+from neurosim.report.schema import EngineSummary, Summary
+
+WIDTH = 100
+"""Columns of the report, whatever the terminal."""
+
+BAR = 21
+LINES = 5
+
+
+def report(summary: Summary, *, color: bool = False) -> str:
+    """Return the report as text. ``color`` adds terminal escapes; the layout stays the same."""
+    console = Console(
+        file=io.StringIO(),
+        width=WIDTH,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        _environ={},
+    )
+    with console.capture() as capture:
+        console.rule(Text(_title(summary), style="bold"), align="left", style="dim")
+        console.print(_facts(summary))
+        console.print()
+        console.print(_engines(summary))
+        console.print()
+        console.print(_lines(summary))
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
+
+
+def _title(summary: Summary) -> str:
+    return f"{summary['kernel']} on {summary['chip']}, core {summary['core']}: simulated, not measured"
+
+
+def _facts(summary: Summary) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name in ("input", "output"):
+        tensors = [tensor for tensor in summary["tensors"] if tensor["role"] == name]
+        if tensors:
+            row = ", ".join(f"{t['name']} {t['dtype']}{t['shape']}" for t in tensors)
+            table.add_row(f"{name.capitalize()}s", row)
+    table.add_row("Time", _time(summary))
+    table.add_row("Compute", _compute(summary))
+    table.add_row("HBM", _hbm(summary))
+    table.add_row("Roofline", _roofline(summary))
+    table.add_row("On chip", _space(summary))
+    return table
+
+
+def _time(summary: Summary) -> str:
+    total, launch, kernel = (units.time(summary[key]) for key in ("total_ps", "launch_ps", "makespan_ps"))
+    return f"{total} = launch {launch} + kernel {kernel}; shares below are of the kernel's {kernel}"
+
+
+def _compute(summary: Summary) -> str:
+    roof = summary["roofline"]
+    return (
+        f"{units.decimal(summary['flops'], 'FLOP')} at {units.digits(roof['achieved_tflop_per_s'])} TFLOPS; "
+        f"MFU {units.percent(summary['mfu'])} of {units.digits(roof['peak_tflop_per_s'])} TFLOPS"
+    )
+
+
+def _hbm(summary: Summary) -> str:
+    hbm = summary["hbm"]
+    return (
+        f"read {units.decimal(hbm['read_bytes'], 'B')} at {units.digits(hbm['read_gb_per_s'])} GB/s, "
+        f"wrote {units.decimal(hbm['written_bytes'], 'B')} at {units.digits(hbm['written_gb_per_s'])} GB/s; "
+        f"MBU {units.percent(summary['mbu'])} of {units.digits(hbm['peak_gb_per_s'])} GB/s"
+    )
+
+
+def _roofline(summary: Summary) -> str:
+    roof = summary["roofline"]
+    intensity = roof["intensity_flop_per_byte"]
+    place = "no HBM traffic" if intensity is None else f"{units.digits(intensity)} FLOP/B"
+    attainable = roof["attainable_tflop_per_s"]
+    reached = roof["achieved_tflop_per_s"] / attainable if attainable else 0.0
+    return (
+        f"{place} (ridge {units.digits(roof['ridge_flop_per_byte'])}): {roof['bound']} bound; "
+        f"{units.percent(reached)} of the attainable {units.digits(attainable)} TFLOPS"
+    )
+
+
+def _space(summary: Summary) -> str:
+    return (
+        ", ".join(
+            f"{label} {units.binary(space['peak_bytes'])} of {units.binary(space['capacity_bytes'])}"
+            for label, space in (("SBUF", summary["sbuf"]), ("PSUM", summary["psum"]))
+        )
+        + " at the peak"
+    )
+
+
+def _engines(summary: Summary) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table.add_column("Engine", no_wrap=True)
+    table.add_column("█ busy ▒ stall · idle", no_wrap=True)
+    for heading in ("busy", "stalled", "idle"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("mostly waits for")
+    engines, makespan = summary["engines"], summary["makespan_ps"]
+    dma = {name: engine for name, engine in engines.items() if name.startswith("dma")}
+    for name, engine in engines.items():
+        if name not in dma:
+            table.add_row(name, *_account(engine, makespan), _top(engine["stall_ps"], makespan))
+    if dma:
+        mean = _mean(dma)
+        busy = [engine["busy_ps"] / max(makespan, 1) for engine in dma.values()]
+        spread = f"each busy {100 * min(busy):.1f}–{units.percent(max(busy))}"
+        reason = _top(mean["stall_ps"], makespan)
+        note = f"{reason}; {spread}" if reason else spread
+        table.add_row(f"dma ×{len(dma)}", *_account(mean, makespan), note)
+    return table
+
+
+def _account(engine: EngineSummary, makespan_ps: int) -> tuple[Text, str, str, str]:
+    """Bar, busy, stalled, idle."""
+    whole = max(makespan_ps, 1)
+    busy, idle = engine["busy_ps"] / whole, engine["idle_ps"] / whole
+    stalled = sum(engine["stall_ps"].values()) / whole
+    full = round(BAR * busy)
+    waiting = max(round(BAR * (busy + stalled)) - full, 0)
+    bar = Text()
+    bar.append("█" * full, style="green")
+    bar.append("▒" * waiting, style="yellow")
+    bar.append("·" * (BAR - full - waiting), style="dim")
+    return bar, units.percent(busy), units.percent(stalled), units.percent(idle)
+
+
+def _mean(engines: Mapping[str, EngineSummary]) -> EngineSummary:
+    count = len(engines)
+    reasons = {reason: 0 for engine in engines.values() for reason in engine["stall_ps"]}
+    for engine in engines.values():
+        for reason, ps in engine["stall_ps"].items():
+            reasons[reason] += ps
+    return {
+        "busy_ps": sum(engine["busy_ps"] for engine in engines.values()) // count,
+        "stall_ps": {reason: ps // count for reason, ps in reasons.items()},
+        "idle_ps": sum(engine["idle_ps"] for engine in engines.values()) // count,
+    }
+
+
+def _top(stalls: Mapping[str, int], makespan_ps: int) -> str:
+    """The reason that costs most, with its share of the makespan."""
+    reason = max(stalls, key=lambda name: stalls[name], default=None)
+    if reason is None or stalls[reason] == 0:
+        return ""
+    return f"{reason} {units.percent(stalls[reason] / max(makespan_ps, 1))}"
+
+
+def _lines(summary: Summary) -> Text:
+    """The lines that kept their engine busiest, each followed by its source."""
+    text = Text()
+    layout = "{:<24} {:<17} {:>7} {:<8} {:>7}  {}\n"
+    heading = layout.format(
+        "Lines that cost most", "instruction", "count", "engine", "busy", "mostly waits for"
+    )
+    text.append(heading, style="bold")
+    for line in summary["lines"][:LINES]:
+        place = f"{Path(line['file']).name}:{line['line']}"
+        waits = f"{line['stall_reason']} {units.time(line['stall_ps'])}" if line["stall_reason"] else ""
+        place, instruction = _shorten(place, 24), _shorten(line["instruction"], 17)
+        share = units.percent(line["share"])
+        text.append(layout.format(place, instruction, line["count"], line["engine"], share, waits))
+        if line["source"]:
+            text.append(f"    {_shorten(line['source'], WIDTH - 4)}\n", style="dim")
+    return text
+
+
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,61 @@
+"""Steps of reshaped views: which shapes a strided layout can take without moving an element."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from neurosim.errors import IllegalOperand
+
+
+def resolve_minus_one(shape: tuple[int, ...], size: int, what: str) -> tuple[int, ...]:
+    """Return ``shape`` with its one -1 (if any) made out of ``size``; IllegalOperand when it does not fit."""
+    known = math.prod(extent for extent in shape if extent != -1)
+    if shape.count(-1) == 1 and known > 0 and size % known == 0:
+        shape = tuple(size // known if extent == -1 else extent for extent in shape)
+    if any(extent < 1 for extent in shape) or math.prod(shape) != size:
+        raise IllegalOperand(
+            f"shape {shape} for {what}", numbers=(f"{math.prod(shape)} elements asked for, {size} there",)
+        )
+    return shape
+
+
+def merge_steps(shape: tuple[int, ...], steps: tuple[int, ...]) -> int | None:
+    """Return the step of these axes taken as one, or None when they are not dense among themselves."""
+    axes = [(extent, step) for extent, step in zip(shape, steps, strict=True) if extent > 1]
+    if not axes:
+        return 1
+    for (_, outer), (extent, inner) in pairwise(axes):
+        if outer != inner * extent:
+            return None
+    return axes[-1][1]
+
+
+def split_groups(shape: tuple[int, ...], steps: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the steps of ``target`` over a layout (shape, steps), or None when the layout does not allow it.
+
+    Both shapes are cut into the smallest groups of equal size; each group of the layout must be dense within itself.
+    """
+    result = [1] * len(target)
+    axes = [(extent, step) for extent, step in zip(shape, steps, strict=True) if extent != 1]
+    wanted = [position for position, extent in enumerate(target) if extent != 1]
+    have = need = 0
+    while have < len(axes) and need < len(wanted):
+        last_have, last_need = have + 1, need + 1
+        size, goal = axes[have][0], target[wanted[need]]
+        while size != goal:
+            if size < goal:
+                size *= axes[last_have][0]
+                last_have += 1
+            else:
+                goal *= target[wanted[last_need]]
+                last_need += 1
+        group = axes[have:last_have]
+        step = merge_steps(tuple(extent for extent, _ in group), tuple(step for _, step in group))
+        if step is None:
+            return None
+        for position in reversed(wanted[need:last_need]):
+            result[position] = step
+            step *= target[position]
+        have, need = last_have, last_need
+    return tuple(result)

@@ -1,0 +1,160 @@
+"""Reusable rules for operands. A rule returns None, or what is broken with numbers and advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.chip import Chip
+from neurosim.dtypes import DType
+from neurosim.engines import Memory
+from neurosim.view import NkiTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A broken rule: what, numbers, what to do."""
+
+    what: str
+    numbers: tuple[str, ...] = ()
+    advice: str = ""
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number; bool is none."""
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+
+
+def _both(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> tuple[str, ...]:
+    width = max(len(name), len(other_name))
+    return f"{name:{width}}  {tensor.describe()}", f"{other_name:{width}}  {other.describe()}"
+
+
+def same_partitions(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> Broken | None:
+    """Both operands span the same number of partitions."""
+    if tensor.partitions == other.partitions:
+        return None
+    return Broken(
+        f"{name} has {tensor.partitions} partitions and {other_name} has {other.partitions}",
+        _both(name, tensor, other_name, other),
+        "give both the same partition extent",
+    )
+
+
+def same_elements(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> Broken | None:
+    """Both operands have the same partitions and the same number of elements per partition."""
+    broken = same_partitions(name, tensor, other_name, other)
+    if broken is None and tensor.free_elements != other.free_elements:
+        broken = Broken(
+            f"{name} has {tensor.free_elements} elements per partition and {other_name} has {other.free_elements}",
+            _both(name, tensor, other_name, other),
+            "NKI does not broadcast by itself: make the extents equal with .broadcast() or a slice",
+        )
+    return broken
+
+
+def same_dtype(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> Broken | None:
+    """Both operands have one dtype."""
+    if tensor.dtype == other.dtype:
+        return None
+    return Broken(
+        f"{name} is {tensor.dtype} and {other_name} is {other.dtype}; they must have the same dtype",
+        _both(name, tensor, other_name, other),
+        "cast one of them with nisa.tensor_copy first",
+    )
+
+
+def dtype_in(name: str, tensor: NkiTensor, allowed: tuple[DType, ...]) -> Broken | None:
+    """The operand has one of the dtypes."""
+    if tensor.dtype in allowed:
+        return None
+    return Broken(
+        f"{name} is {tensor.dtype}; it must be {' or '.join(allowed)}",
+        (f"{name}  {tensor.describe()}",),
+        "cast it with nisa.tensor_copy, or allocate it with another dtype",
+    )
+
+
+def at_most(what: str, value: int, limit: int, advice: str, *numbers: str) -> Broken | None:
+    """A count stays within a limit of the chip."""
+    return None if value <= limit else Broken(what, numbers, advice)
+
+
+def column(name: str, value: Any, data: NkiTensor, dtypes: tuple[DType, ...] | None) -> Broken | None:
+    """A per-partition operand is a number, or a [partitions of data, 1] tile of an allowed dtype."""
+    if not isinstance(value, NkiTensor):
+        return None
+    if value.free_elements != 1 or value.partitions != data.partitions:
+        return Broken(
+            f"{name} has {value.partitions} partitions of {value.free_elements} elements; "
+            f"it must be a number or a tile of shape ({data.partitions}, 1)",
+            (f"{name}  {value.describe()}",),
+            "slice one column, or use tensor_tensor for two full tiles",
+        )
+    return None if dtypes is None else dtype_in(name, value, dtypes)
+
+
+def not_both_in_psum(name: str, tensor: Any, other_name: str, other: Any) -> Broken | None:
+    """At most one of two inputs is read from PSUM."""
+    both = all(isinstance(value, NkiTensor) and value.buffer is Memory.psum for value in (tensor, other))
+    if not both:
+        return None
+    return Broken(
+        f"{name} and {other_name} are both in PSUM",
+        _both(name, tensor, other_name, other),
+        "copy one of them to SBUF with nisa.tensor_copy first",
+    )
+
+
+def access_rules(name: str, tensor: NkiTensor, chip: Chip) -> Iterator[Broken | None]:
+    """Rules of every engine's access to on-chip memory: which partitions it may begin at, how deep a pattern is.
+
+    Source: AWS Neuron SDK, ``trainium_inferentia2_arch.rst`` (start partitions; access patterns of at most four
+    free axes).
+    """
+    count, start = tensor.partitions, tensor.start_partition
+    step = chip.partitions if count > 64 else 64 if count > 32 else 32
+    if start % step:
+        allowed = ", ".join(str(begin) for begin in range(0, chip.partitions, step))
+        yield Broken(
+            f"{name} covers partitions {start} to {start + count - 1}",
+            (f"{name}  {tensor.describe()}", f"an access to {count} partitions begins at {allowed}"),
+            "move the data to an allowed start partition, or use a DMA",
+        )
+    depth = len(merged_axes(tensor))
+    if depth > 4:
+        yield Broken(
+            f"{name} needs an access pattern with {depth} free axes; the hardware has 4",
+            (f"pattern {tensor.get_pattern()}",),
+            "copy it into a dense tensor, or split the instruction",
+        )
+
+
+def merged_axes(tensor: NkiTensor) -> list[tuple[int, int]]:
+    """Return the free axes as (step, extent), with extent 1 left out and dense neighbours taken as one."""
+    merged: list[tuple[int, int]] = []
+    for axis, (step, extent) in enumerate(zip(tensor.steps, tensor.shape, strict=True)):
+        if axis == tensor.partition_axis or extent == 1:
+            continue
+        if merged and merged[-1][0] == step * extent:
+            merged[-1] = (step, merged[-1][1] * extent)
+        else:
+            merged.append((step, extent))
+    return merged
+
+
+def bounding_box(mask: npt.NDArray[np.bool_]) -> str:
+    """Return the smallest slice that holds all True entries, e.g. ``[127:128, 0:512]``."""
+    parts = []
+    for axis in range(mask.ndim):
+        others = tuple(other for other in range(mask.ndim) if other != axis)
+        hits = np.flatnonzero(mask.any(axis=others))
+        parts.append(f"{hits[0]}:{hits[-1] + 1}")
+    count, total = int(mask.sum()), math.prod(mask.shape)
+    return f"[{', '.join(parts)}] ({count} of {total} elements)"

@@ -1,0 +1,315 @@
+"""From work to picoseconds: how long an engine is held, and when the result is there.
+
+Every law has the form ``fixed + elements · cycles_per_element``, in cycles of the engine's clock:
+
+- the **issue interval**: the engine takes its next instruction this long after it took this one;
+- the **completion latency**: a dependent instruction can use the result this long after issue.
+
+The number of partitions does not change a time (measured: [128, 512] and [1, 512] both take about 685 ns). The
+figures, with their sources, are in the device file; an instruction without a law is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from neurosim.chip import Chip, Scalar
+from neurosim.engines import Engine, Memory
+from neurosim.errors import SimulatorBug
+from neurosim.work import AccumulatorRead, Lanewise, Matmul, Stream
+
+
+class Cost(NamedTuple):
+    """What one instruction costs on its engine, in picoseconds."""
+
+    issue_ps: int
+    latency_ps: int
+
+
+class MatmulCost(NamedTuple):
+    """What an ``nc_matmul`` costs: ``pairs`` times a LoadStationary and a MATMUL.
+
+    Attributes:
+        pairs: LoadStationary instructions, each with its MATMUL.
+        load_ps: how long a LoadStationary needs the array's spare weight registers.
+        stream_ps: issue interval of one MATMUL.
+        latency_ps: from a MATMUL's start to its result in PSUM.
+    """
+
+    pairs: int
+    load_ps: int
+    stream_ps: int
+    latency_ps: int
+
+
+class _Cycles(NamedTuple):
+    issue: float
+    latency: float
+
+
+_Law = Callable[[Lanewise, Chip], _Cycles]
+
+
+def picoseconds(cycles: float, clock_ghz: float) -> int:
+    """Cycles of a clock, to the nearest picosecond."""
+    return round(cycles * 1000 / clock_ghz)
+
+
+def nanoseconds(ns: float) -> int:
+    """Nanoseconds, to the nearest picosecond."""
+    return round(ns * 1000)
+
+
+def lanewise_cost(work: Lanewise | AccumulatorRead, engine: Engine, chip: Chip) -> Cost:
+    """Return what a stream of elements, or reading the accumulators, costs on an engine.
+
+    Raises:
+        SimulatorBug: this engine has no such law.
+    """
+    if isinstance(work, AccumulatorRead):
+        name, law = "accumulator_read", None
+        if engine is Engine.scalar:
+            cycles = _Cycles(chip.scalar.accumulator_issue_cycles, chip.scalar.accumulator_latency_cycles)
+            return _cost(cycles, chip.scalar.clock_ghz)
+    else:
+        name, law = work.law, LAWS.get(engine, {}).get(work.law)
+    if law is None or not isinstance(work, Lanewise):
+        known = ", ".join(f"{e.name}: {' '.join(laws)}" for e, laws in LAWS.items())
+        raise SimulatorBug(
+            f"timing: the {engine.name} engine has no law {name!r}",
+            numbers=(f"known laws: {known}",),
+            advice="add the law, with its figures in the device file, to timing/laws.py",
+        )
+    return _cost(law(work, chip), _clock_ghz(engine, chip))
+
+
+def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
+    """Return what an ``nc_matmul`` costs on a warm array (2.4 GHz on trn2, no throttle)."""
+    tensor, sbuf = chip.tensor, chip.sbuf
+    columns = float(max(work.moving, min(tensor.minimum_cycles, work.columns)))
+    if work.moving_step_bytes >= sbuf.stride_bytes:
+        columns *= sbuf.strided_slowdown
+    cycles = work.passes / work.loads * (columns + tensor.pass_overhead_cycles)
+    latency = tensor.transpose_latency_cycles if work.transpose else tensor.latency_cycles
+    load = tensor.fast_load_cycles if work.dtype.size_bytes <= 2 else tensor.load_cycles
+    clock = tensor.clock_ghz
+    stream_ps = picoseconds(cycles, clock)
+    return MatmulCost(
+        work.loads, picoseconds(load, clock), stream_ps, stream_ps + picoseconds(latency, clock)
+    )
+
+
+def table_set(function: str | None, scalar: Scalar) -> str | None:
+    """Return the name of the table that an activation function needs, None when it needs none.
+
+    A set is named after its first function; a function in no set has a table of its own.
+    """
+    if function is None or function in scalar.resident_functions:
+        return None
+    return next((members[0] for members in scalar.table_sets if function in members), function)
+
+
+def table_load_ps(chip: Chip) -> int:
+    """How long the Scalar engine takes to load another activation table."""
+    return picoseconds(chip.scalar.table_load_cycles, chip.scalar.clock_ghz)
+
+
+def _cost(cycles: _Cycles, clock_ghz: float) -> Cost:
+    latency_ps = picoseconds(cycles.latency, clock_ghz)
+    return Cost(min(picoseconds(cycles.issue, clock_ghz), latency_ps), latency_ps)
+
+
+def _clock_ghz(engine: Engine, chip: Chip) -> float:
+    if engine is Engine.vector:
+        return chip.vector.clock_ghz
+    return chip.scalar.clock_ghz if engine is Engine.scalar else chip.gpsimd.clock_ghz
+
+
+def _streams(work: Lanewise) -> Iterator[Stream]:
+    yield from work.inputs
+    if work.output is not None:
+        yield work.output
+
+
+def _psum_count(work: Lanewise) -> int:
+    return sum(stream.memory is Memory.psum for stream in _streams(work))
+
+
+def _from_psum(work: Lanewise) -> bool:
+    return any(stream.memory is Memory.psum for stream in work.inputs)
+
+
+def _to_psum(work: Lanewise) -> bool:
+    return work.output is not None and work.output.memory is Memory.psum
+
+
+def _is_half(stream: Stream) -> bool:
+    """Whether a format takes part in the Vector engine's performance modes: bfloat16 or float16."""
+    return stream.dtype.is_float and stream.dtype.size_bytes == 2
+
+
+# Vector
+
+
+def _vector(work: Lanewise, chip: Chip, rate: float, latency: float | None = None) -> _Cycles:
+    """A Vector instruction at ``rate`` cycles per element, slower where a stride halves the memory's rate."""
+    vector, sbuf = chip.vector, chip.sbuf
+    if any(stream.step_bytes >= sbuf.stride_bytes for stream in _streams(work)):
+        # memory supplies one element per cycle and lane; an instruction slower than that hides the stride
+        rate = max(rate, min(rate, 1.0) * sbuf.strided_slowdown)
+    passing = work.elements * rate + work.pointers * vector.pointer_cycles
+    fixed = vector.latency_cycles if latency is None else latency
+    return _Cycles(vector.issue_cycles + passing, fixed + passing)
+
+
+def _vector_single_source(work: Lanewise, chip: Chip) -> _Cycles:
+    """Copy and tensor_scalar: the performance modes of trainium2_arch.rst:224-237, else what was measured."""
+    vector = chip.vector
+    psum = _psum_count(work)
+    if all(map(_is_half, _streams(work))):
+        dense = all(stream.contiguous for stream in _streams(work))
+        if psum == 0 and dense:
+            return _vector(work, chip, vector.quad_cycles_per_element)
+        if psum == 0 or (psum == 1 and dense):
+            return _vector(work, chip, vector.double_cycles_per_element)
+    if psum:
+        return _vector(work, chip, vector.single_cycles_per_element)
+    if _is_widening(work):
+        return _vector(work, chip, vector.widening_cycles_per_element)
+    return _vector(work, chip, vector.double_cycles_per_element)
+
+
+def _is_widening(work: Lanewise) -> bool:
+    """Measured for bfloat16 to float32; assumed for any input that is narrower than the output."""
+    if work.output is None:
+        return False
+    size_bytes = work.output.dtype.size_bytes
+    return any(stream.dtype.size_bytes < size_bytes for stream in work.inputs)
+
+
+def _vector_two_sources(work: Lanewise, chip: Chip) -> _Cycles:
+    vector = chip.vector
+    fast = all(map(_is_half, _streams(work))) and not _from_psum(work)
+    rate = vector.double_cycles_per_element if fast else vector.single_cycles_per_element
+    return _vector(work, chip, rate)
+
+
+def _vector_one_per_cycle(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.single_cycles_per_element)
+
+
+def _vector_reciprocal(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.reciprocal_cycles_per_element)
+
+
+def _vector_scan(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.scan_cycles_per_element)
+
+
+def _vector_predicated(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.predicated_cycles_per_element)
+
+
+def _vector_memset(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.memset_cycles_per_element, chip.vector.memset_latency_cycles)
+
+
+def _vector_shuffle(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.single_cycles_per_element, chip.vector.shuffle_latency_cycles)
+
+
+def _vector_transpose(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.single_cycles_per_element, chip.vector.transpose_latency_cycles)
+
+
+def _vector_mask_load(work: Lanewise, chip: Chip) -> _Cycles:
+    return _Cycles(chip.vector.mask_load_cycles, chip.vector.mask_load_cycles)
+
+
+# Scalar
+
+
+def _scalar(work: Lanewise, chip: Chip, issue: float, latency: float, rate: float, pointers: int) -> _Cycles:
+    scalar = chip.scalar
+    fixed = pointers * scalar.pointer_cycles
+    steps = max(stream.step_bytes // stream.dtype.size_bytes for stream in _streams(work))
+    strided = max(min(steps, scalar.stride_limit_elements) - scalar.stride_free_elements, 0)
+    passing = work.elements * (rate + strided * scalar.stride_cycles_per_element)
+    return _Cycles(issue + fixed + passing, latency + fixed + passing)
+
+
+def _scalar_copy(work: Lanewise, chip: Chip) -> _Cycles:
+    scalar = chip.scalar
+    latency = scalar.copy_latency_cycles
+    if _from_psum(work):
+        latency = scalar.copy_psum_latency_cycles
+    elif _to_psum(work):
+        latency = scalar.psum_write_latency_cycles
+    return _scalar(
+        work, chip, scalar.copy_issue_cycles, latency, scalar.cycles_per_element, work.pointers
+    )
+
+
+def _scalar_activation(work: Lanewise, chip: Chip) -> _Cycles:
+    """An activation; its latency holds one pointer read already, the bias."""
+    scalar = chip.scalar
+    if work.table is None or work.table in scalar.resident_functions:
+        return _scalar_copy(work, chip)
+    more = max(work.pointers - 1, 0)
+    if _from_psum(work):
+        rate = scalar.activation_psum_cycles_per_element
+        if work.table == "silu":
+            rate = scalar.silu_psum_cycles_per_element
+        issue, latency = scalar.activation_psum_issue_cycles, scalar.activation_psum_latency_cycles
+        return _scalar(work, chip, issue, latency, rate, more)
+    latency = scalar.psum_write_latency_cycles if _to_psum(work) else scalar.activation_latency_cycles
+    issue = scalar.activation_issue_cycles
+    return _scalar(work, chip, issue, latency, scalar.cycles_per_element, more)
+
+
+# GpSimd
+
+
+def _gpsimd(work: Lanewise, chip: Chip) -> _Cycles:
+    """150 + N cycles, documented for iota and affine_select and assumed for the rest, and a drain."""
+    gpsimd = chip.gpsimd
+    issue = gpsimd.issue_cycles + work.elements * gpsimd.cycles_per_element
+    return _Cycles(issue, issue + gpsimd.drain_cycles)
+
+
+def _gpsimd_memset(work: Lanewise, chip: Chip) -> _Cycles:
+    gpsimd = chip.gpsimd
+    cycles = gpsimd.memset_latency_cycles + work.elements * gpsimd.cycles_per_element
+    return _Cycles(cycles, cycles)
+
+
+LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
+    Engine.vector: {
+        "copy": _vector_single_source,
+        "tensor_scalar": _vector_single_source,
+        "tensor_tensor": _vector_two_sources,
+        "reduce": _vector_one_per_cycle,
+        "reciprocal": _vector_reciprocal,
+        "memset": _vector_memset,
+        "transpose": _vector_transpose,
+        "scan": _vector_scan,
+        "copy_predicated": _vector_predicated,
+        "stream_shuffle": _vector_shuffle,
+        "mask_load": _vector_mask_load,
+    },
+    Engine.scalar: {
+        "copy": _scalar_copy,
+        "tensor_scalar": _scalar_copy,
+        "activation": _scalar_activation,
+    },
+    Engine.gpsimd: {
+        "copy": _gpsimd,
+        "tensor_scalar": _gpsimd,
+        "tensor_tensor": _gpsimd,
+        "iota": _gpsimd,
+        "affine_select": _gpsimd,
+        "memset": _gpsimd_memset,
+    },
+}
+"""The laws that exist, by engine and name."""

@@ -1,0 +1,583 @@
+"""Tensors as access patterns: every NKI view is a start and one (step, extent) pair per axis.
+
+Sources: AWS Neuron SDK, ``nki/api/nki/language/__init__.py`` (``NkiTensor``), ``nki-language-guide.rst`` ("Tensor
+Indexing"), ``nki-aps.rst``. On ``.ap`` the first and the last contradict each other: the API text adds ``offset`` to
+the view's own, the deep-dive ignores the view's. neurosim follows the API text, which public kernels that were
+verified on devices rely on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from operator import index as as_int
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim import dtypes
+from neurosim.dtypes import DType
+from neurosim.engines import Memory
+from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
+from neurosim.indexing import expand, interval
+from neurosim.reshaping import merge_steps, resolve_minus_one, split_groups
+
+if TYPE_CHECKING:
+    from neurosim.memory import Allocation
+
+Array = npt.NDArray[Any]
+
+
+class NkiTensor:
+    """A tensor, or a view of one. Views share bytes; nothing is copied.
+
+    On-chip tensors have a partition axis (axis 0 in this dialect, but any axis may be it here); HBM tensors have none.
+
+    Attributes:
+        shape: extent per axis.
+        dtype: number format.
+        allocation: what this is a view of.
+    """
+
+    __slots__ = (
+        "_free_offset",
+        "_key",
+        "_partition_axis",
+        "_start_partition",
+        "_steps",
+        "allocation",
+        "dtype",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        allocation: Allocation,
+        dtype: DType,
+        shape: tuple[int, ...],
+        steps: tuple[int, ...],
+        partition_axis: int,
+        start_partition: int,
+        free_offset: int,
+    ) -> None:
+        self.allocation = allocation
+        self.dtype = dtype
+        self.shape = shape
+        self._steps = steps
+        self._partition_axis = partition_axis
+        self._start_partition = start_partition
+        self._free_offset = free_offset
+        self._key: tuple[Any, ...] | None = None
+
+    # -- what a kernel asks about a tensor ------------------------------------------------------------------------
+
+    @property
+    def buffer(self) -> Memory:
+        """The memory region (``nl.sbuf``, ``nl.psum``, ``nl.shared_hbm``, …)."""
+        return self.allocation.memory
+
+    @property
+    def name(self) -> str:
+        """The name given at allocation, or a made-up one."""
+        return self.allocation.name
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload in bytes."""
+        return math.prod(self.shape) * self.dtype.size_bytes
+
+    @property
+    def _row_elements(self) -> int:
+        return self.allocation.row_bytes // self.dtype.size_bytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours per axis; along partitions, the free elements of the whole tensor."""
+        if self._partition_axis < 0:
+            return self._steps
+        row = self._row_elements
+        return tuple(step * row if axis == self._partition_axis else step for axis, step in enumerate(self._steps))
+
+    @property
+    def offset(self) -> int:
+        """Elements from the tensor's beginning to the view's, partitions laid end to end."""
+        return self._start_partition * self._row_elements + self._free_offset
+
+    def get_pattern(self) -> list[list[int]]:
+        """Return ``[[stride, count], …]``, in the form that :meth:`ap` takes."""
+        return [[stride, extent] for stride, extent in zip(self.strides, self.shape, strict=True)]
+
+    def is_contiguous(self) -> bool:
+        """Return whether the elements are dense and in row-major order (within each partition, on chip)."""
+        expected = 1
+        for axis in range(len(self.shape) - 1, -1, -1):
+            if axis == self._partition_axis or self.shape[axis] == 1:
+                continue
+            if self._steps[axis] != expected:
+                return False
+            expected *= self.shape[axis]
+        return True
+
+    def is_indirect(self) -> bool:
+        """Return whether the view is addressed by a value known only at run time. Not built yet, so never."""
+        return False
+
+    # -- what the machine asks ------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> int:
+        """Extent of the partition axis; 1 in HBM."""
+        return self.shape[self._partition_axis] if self._partition_axis >= 0 else 1
+
+    @property
+    def free_elements(self) -> int:
+        """Elements per partition; in HBM, all."""
+        return math.prod(self.shape) // self.partitions
+
+    @property
+    def free_shape(self) -> tuple[int, ...]:
+        """The shape without its partition axis."""
+        axis = self._partition_axis
+        return self.shape if axis < 0 else self.shape[:axis] + self.shape[axis + 1 :]
+
+    @property
+    def start_partition(self) -> int:
+        """First partition in the memory, 0 in HBM."""
+        return self.allocation.base_partition + self._start_partition
+
+    @property
+    def offset_bytes(self) -> int:
+        """Byte of the storage's row (in HBM: of the storage) at which the view begins."""
+        return self.allocation.base_bytes + self._free_offset * self.dtype.size_bytes
+
+    @property
+    def partition_axis(self) -> int:
+        """Index of the partition axis, -1 in HBM."""
+        return self._partition_axis
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Elements between neighbours per axis; along partitions, partitions."""
+        return self._steps
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Everything that a signature keeps of the operand; equal keys walk memory alike.
+
+        In PSUM the place counts too, since rules about bank crossings depend on it.
+        """
+        if self._key is None:
+            memory = self.allocation.memory
+            self._key = (
+                memory,
+                self.dtype,
+                self.shape,
+                self._steps,
+                self._partition_axis,
+                self.start_partition,
+                self.allocation.storage.row_bytes if self._partition_axis >= 0 else 0,
+                self.offset_bytes if memory is Memory.psum else 0,
+            )
+        return self._key
+
+    def aligned_to(self, granule: int) -> bool:
+        """Return whether each element begins and ends on a multiple of ``granule`` bytes."""
+        if granule == 1:
+            return True
+        return self.dtype.size_bytes % granule == 0 and self.allocation.base_bytes % granule == 0
+
+    def over(self, granules: Array, granule: int) -> Array:
+        """Return the part of ``granules`` (one entry per ``granule`` bytes of the storage) under this view.
+
+        The result has the view's shape, and one axis more when an element covers several granules.
+        """
+        storage = self.allocation.storage
+        scale = self.dtype.size_bytes // granule
+        row = storage.row_bytes // granule
+        item = granules.itemsize
+        strides = tuple(
+            (step * row if axis == self._partition_axis else step * scale) * item
+            for axis, step in enumerate(self._steps)
+        )
+        start = self.start_partition * row if self._partition_axis >= 0 else 0
+        start += self.offset_bytes // granule
+        shape = self.shape
+        if scale > 1:
+            shape, strides = (*shape, scale), (*strides, item)
+        return cast(Array, np.ndarray(shape, granules.dtype, granules.data, start * item, strides))
+
+    def array(self) -> Array:
+        """Return the elements as a NumPy view of the storage's bytes: shape and dtype of this tensor."""
+        storage = self.allocation.storage
+        size = self.dtype.size_bytes
+        row = storage.row_bytes
+        strides = tuple(
+            step * row if axis == self._partition_axis else step * size for axis, step in enumerate(self._steps)
+        )
+        start = self.start_partition * row if self._partition_axis >= 0 else 0
+        return cast(
+            Array,
+            np.ndarray(self.shape, self.dtype.numpy, storage.buffer.data, start + self.offset_bytes, strides),
+        )
+
+    def lanes(self) -> Array:
+        """Return the elements as [partitions, free elements]: a view where the layout allows, else a copy."""
+        array = self.array()
+        if self._partition_axis > 0:
+            array = np.moveaxis(array, self._partition_axis, 0)
+        if array.ndim == 2:
+            return array
+        return array.reshape(self.partitions, -1)
+
+    def is_injective(self) -> bool:
+        """Return whether no two indices reach the same element, as a written operand must be."""
+        reach = 0
+        pairs = sorted(
+            (abs(step), extent)
+            for axis, (step, extent) in enumerate(zip(self._steps, self.shape, strict=True))
+            if extent > 1 and axis != self._partition_axis
+        )
+        for step, extent in pairs:
+            if step <= reach:
+                return False
+            reach += step * (extent - 1)
+        return self._partition_axis < 0 or self._steps[self._partition_axis] != 0 or self.partitions == 1
+
+    def describe(self) -> str:
+        """Shape, dtype, memory and the slice of which tensor, for messages."""
+        shape = ", ".join(map(str, self.shape))
+        text = f"[{shape}] {self.dtype} in {self.buffer.label}"
+        return (
+            f"{self.allocation.name} {text}"
+            if self.shape == self.allocation.shape
+            else (f"{text}, a view of {self.allocation.describe()}")
+        )
+
+    def __repr__(self) -> str:
+        return f"NkiTensor({self.describe()})"
+
+    def __str__(self) -> str:
+        return f"{self.describe()}\n{self.array()}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        raise IllegalOperand(
+            f"{self.describe()}: a tensor has no truth value while the kernel is built",
+            advice="load the value into a register, or compute the predicate with an instruction",
+        )
+
+    # -- views ----------------------------------------------------------------------------------------------------
+
+    def _with(
+        self,
+        shape: Iterable[int],
+        steps: Iterable[int],
+        partition_axis: int | None = None,
+        start_partition: int | None = None,
+        free_offset: int | None = None,
+        dtype: DType | None = None,
+    ) -> NkiTensor:
+        return NkiTensor(
+            self.allocation,
+            self.dtype if dtype is None else dtype,
+            tuple(shape),
+            tuple(steps),
+            self._partition_axis if partition_axis is None else partition_axis,
+            self._start_partition if start_partition is None else start_partition,
+            self._free_offset if free_offset is None else free_offset,
+        )
+
+    def _axis(self, dim: int, call: str, *, free_only: bool = False, extra: int = 0) -> int:
+        count = len(self.shape) + extra
+        axis = as_int(dim)
+        if not -count <= axis < count:
+            raise OutOfBounds(f"{call}: axis {dim} of {self.describe()}", numbers=(f"it has {count} axes",))
+        axis %= count
+        if free_only and axis == self._partition_axis:
+            raise IllegalOperand(
+                f"{call}: axis {dim} of {self.describe()} is the partition axis",
+                advice="partitions are separate memories; move data between them with a transpose, a shuffle or a DMA",
+            )
+        return axis
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        """Index with ints, slices with steps, ``...`` and ``nl.ds``; see the class for what an int drops.
+
+        Raises:
+            OutOfBounds: an index or a slice leaves the view. Slices are not clipped as NumPy does.
+            IllegalOperand: too many indices, or a kind of index that NKI does not have.
+        """
+        keys = expand(self, key)
+        shape: list[int] = []
+        steps: list[int] = []
+        partition_axis = -1
+        start_partition, free_offset = self._start_partition, self._free_offset
+        last_dropped = 1
+        for axis, entry in enumerate(keys):
+            start, extent, stride, dropped = interval(self, axis, entry)
+            step = self._steps[axis]
+            if axis == self._partition_axis:
+                start_partition += start * step
+                partition_axis = len(shape)
+                dropped = False
+            else:
+                free_offset += start * step
+            if dropped:
+                last_dropped = step
+            else:
+                shape.append(extent)
+                steps.append(step * stride)
+        # on chip a view keeps a free axis, in HBM it keeps an axis (nki-language-guide, "Tensor Indexing")
+        if len(shape) < (2 if self._partition_axis >= 0 else 1):
+            shape.append(1)
+            steps.append(last_dropped)
+        return self._with(shape, steps, partition_axis, start_partition, free_offset)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise Unsupported(
+            f"assignment to {self.describe()}: tensors are written by instructions",
+            advice="pass the view as dst=, e.g. nisa.tensor_copy(dst=t[...], src=…)",
+        )
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
+        """Return elements ``start`` to ``end`` (exclusive) of one axis, each ``step``-th."""
+        axis = self._axis(dim, "slice")
+        return self[(slice(None),) * axis + (slice(start, end, step),)]
+
+    def select(self, dim: int, index: int) -> NkiTensor:
+        """Return one element of an axis, which goes away (the partition axis stays, with extent 1)."""
+        axis = self._axis(dim, "select")
+        return self[(slice(None),) * axis + (index,)]
+
+    def permute(self, dims: Sequence[int]) -> NkiTensor:
+        """Reorder the axes. On chip the partition axis stays where it is."""
+        order = tuple(as_int(dim) for dim in dims)
+        if sorted(order) != list(range(len(self.shape))):
+            raise IllegalOperand(
+                f"permute{order} of {self.describe()}",
+                advice=f"give each of the axes 0 to {len(self.shape) - 1} once",
+            )
+        if self._partition_axis >= 0 and order[self._partition_axis] != self._partition_axis:
+            raise IllegalOperand(
+                f"permute{order} of {self.describe()} moves the partition axis",
+                advice="use nisa.nc_transpose to exchange partitions with the free axis",
+            )
+        return self._with((self.shape[dim] for dim in order), (self._steps[dim] for dim in order))
+
+    def broadcast(self, dim: int, size: int) -> NkiTensor:
+        """Repeat an axis of extent 1 ``size`` times, with step 0. Not along partitions."""
+        axis = self._axis(dim, "broadcast", free_only=True)
+        if self.shape[axis] != 1 or as_int(size) < 1:
+            raise IllegalOperand(
+                f"broadcast of axis {dim} of {self.describe()} to {size}",
+                numbers=(f"the axis has {self.shape[axis]} elements; it must have 1",),
+            )
+        shape, steps = list(self.shape), list(self._steps)
+        shape[axis], steps[axis] = as_int(size), 0
+        return self._with(shape, steps)
+
+    def expand_dim(self, dim: int) -> NkiTensor:
+        """Insert an axis of extent 1 before axis ``dim``; on chip not before the partitions."""
+        axis = self._axis(dim, "expand_dim", extra=1)
+        if self._partition_axis >= 0 and axis <= self._partition_axis:
+            raise IllegalOperand(
+                f"expand_dim({dim}) of {self.describe()}",
+                advice="an on-chip tensor begins with its partition axis",
+            )
+        shape, steps = list(self.shape), list(self._steps)
+        shape.insert(axis, 1)
+        steps.insert(axis, 1)
+        return self._with(shape, steps)
+
+    def squeeze_dim(self, dim: int) -> NkiTensor:
+        """Remove an axis of extent 1 that is not the partition axis."""
+        axis = self._axis(dim, "squeeze_dim", free_only=True)
+        if self.shape[axis] != 1:
+            raise IllegalOperand(
+                f"squeeze_dim({dim}) of {self.describe()}",
+                numbers=(f"the axis has {self.shape[axis]} elements",),
+            )
+        shape, steps = list(self.shape), list(self._steps)
+        del shape[axis], steps[axis]
+        return self._with(shape, steps)
+
+    def reshape(self, shape: Sequence[int]) -> NkiTensor:
+        """Give the elements another shape without moving them; the partition axis keeps its extent.
+
+        Raises:
+            IllegalOperand: another number of elements, or a layout that the shape cannot describe.
+        """
+        target = resolve_minus_one(tuple(as_int(extent) for extent in shape), self.size, self.describe())
+        head = self._partition_axis + 1
+        if head and target[:head] != self.shape[:head]:
+            raise IllegalOperand(
+                f"reshape{target} of {self.describe()} changes the partition axis",
+                advice=f"keep {self.shape[0]} partitions as the first axis",
+            )
+        steps = split_groups(self.shape[head:], self._steps[head:], target[head:])
+        if steps is None:
+            raise IllegalOperand(
+                f"reshape{target} of {self.describe()}: the layout has gaps that this shape cannot describe",
+                numbers=(f"pattern {self.get_pattern()}",),
+                advice="copy it into a new tensor first, or reshape before slicing",
+            )
+        return self._with(target, self._steps[:head] + steps)
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
+        """Split one axis into several whose product is its extent; one of them may be -1."""
+        axis = self._axis(dim, "reshape_dim", free_only=len(tuple(shape)) > 1)
+        parts = resolve_minus_one(tuple(as_int(part) for part in shape), self.shape[axis], self.describe())
+        return self._with(
+            self.shape[:axis] + parts + self.shape[axis + 1 :],
+            self._steps[:axis] + _row_major(parts, self._steps[axis]) + self._steps[axis + 1 :],
+        )
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
+        """Merge the axes ``start_dim`` to ``end_dim`` (inclusive), which must be dense among themselves."""
+        first = self._axis(start_dim, "flatten_dims", free_only=True)
+        last = self._axis(end_dim, "flatten_dims", free_only=True)
+        step = merge_steps(self.shape[first : last + 1], self._steps[first : last + 1]) if first <= last else None
+        if step is None:
+            raise IllegalOperand(
+                f"flatten_dims({start_dim}, {end_dim}) of {self.describe()}: the axes are not dense among themselves",
+                numbers=(f"pattern {self.get_pattern()}",),
+            )
+        extent = math.prod(self.shape[first : last + 1])
+        return self._with(
+            (*self.shape[:first], extent, *self.shape[last + 1 :]),
+            (*self._steps[:first], step, *self._steps[last + 1 :]),
+        )
+
+    def view(self, dtype: Any) -> NkiTensor:
+        """Read the same bits as another dtype; the last axis shrinks or grows with the size of the elements."""
+        target = dtypes.of(dtype)
+        if target is None:
+            raise IllegalOperand(f"view({dtype!r}) of {self.describe()}: not an NKI dtype")
+        old, new = self.dtype.size_bytes, target.size_bytes
+        if old == new:
+            return self._with(self.shape, self._steps, dtype=target)
+        if self._steps[-1] != 1 or len(self.shape) - 1 == self._partition_axis or (self.shape[-1] * old) % new:
+            raise IllegalOperand(
+                f"view({target}) of {self.describe()}: its last axis is not dense, or not a multiple of {target}",
+                numbers=(f"{self.shape[-1]} elements of {old} bytes, step {self._steps[-1]}",),
+            )
+        shape = (*self.shape[:-1], self.shape[-1] * old // new)
+        scaled = [
+            step if axis == self._partition_axis else step * old / new for axis, step in enumerate(self._steps[:-1])
+        ]
+        offset = self._free_offset * old / new
+        if any(step != int(step) for step in (*scaled, offset)):
+            raise IllegalOperand(f"view({target}) of {self.describe()}: its rows do not begin on whole elements")
+        return self._with(shape, (*map(int, scaled), 1), free_offset=int(offset), dtype=target)
+
+    def reinterpret_cast(self, dtype: Any) -> NkiTensor:
+        """Another name of :meth:`view`."""
+        return self.view(dtype)
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int | None = None,
+        scalar_offset: Any = None,
+        vector_offset: Any = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> NkiTensor:
+        """Return an explicit access pattern ``[[step, count], …]`` over the whole tensor.
+
+        ``offset`` (elements of ``dtype``) is added to this view's own offset. On chip the first pair walks the
+        partitions; its step is the number of free elements of the tensor.
+
+        Raises:
+            OutOfBounds: the pattern leaves the tensor.
+            IllegalOperand: a malformed pattern, or one that skips partitions.
+            Unsupported: dynamic offsets, which are not built yet.
+        """
+        if scalar_offset is not None or vector_offset is not None or indirect_dim:
+            raise Unsupported(f"ap of {self.describe()}: offsets that are known only at run time are not built yet")
+        base = self if dtype is None else self._whole().view(dtype)._starting_at(self)
+        try:
+            pairs = [(as_int(step), as_int(count)) for step, count in pattern]
+        except (TypeError, ValueError):
+            pairs = []
+        if not pairs or any(count < 1 for _, count in pairs):
+            raise IllegalOperand(f"ap({pattern}) of {self.describe()}: give [step, count] pairs, each count at least 1")
+        start = base.offset + (0 if offset is None else as_int(offset))
+        return base._patterned(pairs, start, f"ap({pattern}, offset={offset}) of {self.describe()}")
+
+    def _whole(self) -> NkiTensor:
+        return whole(self.allocation)
+
+    def _starting_at(self, other: NkiTensor) -> NkiTensor:
+        start = other._free_offset * other.dtype.size_bytes
+        if start % self.dtype.size_bytes:
+            raise IllegalOperand(f"ap of {other.describe()}: the view does not begin on a whole {self.dtype}")
+        return self._with(
+            self.shape,
+            self._steps,
+            start_partition=other._start_partition,
+            free_offset=start // self.dtype.size_bytes,
+        )
+
+    def _patterned(self, pairs: list[tuple[int, int]], start: int, call: str) -> NkiTensor:
+        steps, shape = tuple(step for step, _ in pairs), tuple(count for _, count in pairs)
+        row = self._row_elements
+        free, first = pairs, 0
+        if self._partition_axis >= 0:
+            first, start = divmod(start, row)
+            step, count = pairs[0]
+            if count > 1 and step != row:
+                raise IllegalOperand(
+                    f"{call}: the first pair walks partitions, so its step must be the free size",
+                    numbers=(f"step {step}, free size {row} elements",),
+                    advice="neighbouring partitions only: an access cannot skip any",
+                )
+            partitions = self.allocation.shape[0]
+            if first < 0 or first + count > partitions:
+                raise OutOfBounds(f"{call}: partitions {first}:{first + count} of {partitions}")
+            free, steps = pairs[1:], (1, *steps[1:])
+        low = start + sum(step * (count - 1) for step, count in free if step < 0)
+        high = start + sum(step * (count - 1) for step, count in free if step > 0)
+        if low < 0 or high >= row:
+            where = "of a partition" if self._partition_axis >= 0 else "of the tensor"
+            raise OutOfBounds(f"{call} reaches elements {low} to {high}", numbers=(f"{row} elements {where}",))
+        if self._partition_axis >= 0 and len(shape) == 1:
+            shape, steps = (*shape, 1), (*steps, 1)
+        return self._with(shape, steps, 0 if self._partition_axis >= 0 else -1, first, start)
+
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Per-partition indices: not built yet."""
+        raise Unsupported(f"vector_select of {self.describe()}: indexing by a tensor's values is not built yet")
+
+    def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
+        """Tensor indirection: not built yet."""
+        raise Unsupported(f"indirect view of {self.describe()}: tensor indirection is not built yet")
+
+
+def _row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
+    steps = []
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= extent
+    return tuple(reversed(steps))
+
+
+def whole(allocation: Allocation) -> NkiTensor:
+    """Return the view of a whole allocation: partitions first on chip, row-major otherwise."""
+    shape = allocation.shape
+    if allocation.memory.is_on_chip:
+        return NkiTensor(allocation, allocation.dtype, shape, (1, *_row_major(shape[1:], 1)), 0, 0, 0)
+    return NkiTensor(allocation, allocation.dtype, shape, _row_major(shape, 1), -1, 0, 0)

@@ -1,0 +1,108 @@
+"""What an instruction asks of an engine: streams, passes, descriptors. No chip, no clock, no values.
+
+An instruction's ``work`` returns these; ``timing.laws`` turns them into picoseconds with a chip's figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neurosim.dtypes import DType
+from neurosim.engines import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One operand as a data path sees it.
+
+    Attributes:
+        dtype: the format in memory.
+        memory: where it lives.
+        step_bytes: distance between neighbours along the most minor free axis, in bytes; 0 repeats one element.
+        contiguous: whether all free elements of a partition are adjacent.
+    """
+
+    dtype: DType
+    memory: Memory
+    step_bytes: int
+    contiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lanewise:
+    """A stream of elements through the lanes of Vector, Scalar or GpSimd.
+
+    Attributes:
+        law: which law of the chip holds: ``copy``, ``tensor_scalar``, ``tensor_tensor``, ``reduce``,
+            ``reciprocal``, ``memset``, ``transpose``, ``activation``, ``iota``, ``affine_select``, ``scan``, ….
+        elements: free elements per partition that pass.
+        inputs: tensor operands that stream.
+        output: the destination, None where only registers are written.
+        pointers: per-partition operands ([P, 1] tiles) fetched before the stream begins.
+        table: activation function whose table must be loaded, None for none.
+    """
+
+    law: str
+    elements: int
+    inputs: tuple[Stream, ...]
+    output: Stream | None
+    pointers: int = 0
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorRead:
+    """Reading an engine's accumulator registers out into a [P, 1] tile."""
+
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """LoadStationary and its MATMULs on the 128 × 128 array.
+
+    Attributes:
+        rows: contraction size K, partitions of both operands.
+        columns: free size of the stationary operand, M.
+        moving: free size of the moving operand, N.
+        dtype: format of the operands (the wider of the two).
+        passes: times that the moving operand streams through: 1, or 4 for float32.
+        loads: LoadStationary instructions: 1, or 2 for float32 (high and low halves).
+        transpose: whether the array only moves bits.
+        flops: floating-point operations that count as useful: 2·K·M·N, 0 for a transpose.
+        moving_step_bytes: distance between neighbours along the moving operand's most minor free axis, in bytes.
+    """
+
+    rows: int
+    columns: int
+    moving: int
+    dtype: DType
+    passes: int
+    loads: int
+    transpose: bool
+    flops: int
+    moving_step_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A DMA: one trigger, its descriptors, one semaphore.
+
+    Attributes:
+        descriptors: number of contiguous runs that are moved one by one.
+        descriptor_bytes: bytes of one run, on the wider side when the DMA casts.
+        read_bytes, written_bytes: payload on each side.
+        source, target: the memories.
+        generation: ``hwdge``, ``swdge`` or ``none`` (static ring): who makes the descriptors.
+    """
+
+    descriptors: int
+    descriptor_bytes: int
+    read_bytes: int
+    written_bytes: int
+    source: Memory
+    target: Memory
+    generation: str
+
+
+Work = Lanewise | AccumulatorRead | Matmul | Transfer

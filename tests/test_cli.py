@@ -1,0 +1,169 @@
+"""The command line: arguments, messages, exit codes, and each command on something small."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from neurosim import loading
+from neurosim.errors import ConfigurationError
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def double(x, factor=2.0):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+@nki.jit
+def forgetful(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+
+SCRIPT = """
+import sys
+import nki
+import numpy as np
+from double import double, forgetful
+
+print(__name__, sys.argv[1:])
+x = np.ones((4, 8), np.float32)
+print(nki.simulate(double)(x).sum())
+if "--fail" in sys.argv:
+    nki.simulate(forgetful)(x)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "double.py").write_text(KERNEL, encoding="utf-8")
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    return tmp_path
+
+
+def neurosim(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "neurosim.cli", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_arguments_are_arrays_numbers_and_words() -> None:
+    positional, named = loading.parse_arguments(
+        ["4x8:bfloat16", "3", "0.5", "true", "n=4", "mask=none", "x=2:int32", "mode=fast"]
+    )
+    array, *scalars = positional
+    assert array.shape == (4, 8)
+    assert array.dtype == ml_dtypes.bfloat16
+    assert scalars == [3, 0.5, True]
+    assert named["x"].dtype == np.int32
+    assert {name: named[name] for name in ("n", "mask", "mode")} == {"n": 4, "mask": None, "mode": "fast"}
+
+
+def test_an_input_depends_on_its_seed_and_place_alone() -> None:
+    (first, second), _ = loading.parse_arguments(["4x8:float32", "4x8:float32"], seed=1)
+    (again,), _ = loading.parse_arguments(["4x8:float32"], seed=1)
+    (other,), _ = loading.parse_arguments(["4x8:float32"], seed=2)
+    np.testing.assert_array_equal(first, again)
+    assert (first != second).any()
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["4x8"], "write 4x8:bfloat16"),
+        (["4x8:float33"], "'float33' is not a dtype"),
+        (["x=4:int8", "4x8:int8"], "after a named one"),
+        (["x=1", "x=2"], "x is given twice"),
+        (["hello"], "forms: 128x512:bfloat16"),
+    ],
+)
+def test_a_bad_argument_says_what_to_write(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match="argument") as caught:
+        loading.parse_arguments(words)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("double.py", "write FILE:KERNEL"),
+        ("nowhere.py:double", "there is no file nowhere.py"),
+        ("{folder}/plain.py:triple", "it has double"),
+    ],
+)
+def test_a_kernel_that_is_not_there(folder: Path, target: str, message: str) -> None:
+    (folder / "plain.py").write_text("def double(x):\n    return x\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        loading.load_kernel(target.format(folder=folder))
+    assert message in str(caught.value)
+
+
+def test_profile_prints_a_report_and_writes_json(folder: Path) -> None:
+    done = neurosim(
+        "profile", "double.py:double", "64x32:float32", "factor=3", "--json", "out.json", folder=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "double on trn2" in done.stdout
+    assert "x float32[64, 32]" in done.stdout
+    summary = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    assert summary["schema"] == "neurosim.summary/1"
+    assert summary["hbm"]["read_bytes"] == summary["hbm"]["written_bytes"] == 64 * 32 * 4
+
+
+def test_a_wrong_kernel_is_a_message_and_no_traceback(folder: Path) -> None:
+    done = neurosim("profile", "double.py:forgetful", "64x32:float32", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Uninitialized: dma_copy")
+    assert "double.py:20" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_run_is_like_python(folder: Path) -> None:
+    done = neurosim("run", "script.py", "a", "--flag", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["__main__ ['a', '--flag']", "64.0"]
+
+
+def test_run_reports_a_kernel_error_as_its_message(folder: Path) -> None:
+    done = neurosim("run", "script.py", "--fail", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Uninitialized: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_run_needs_a_script(folder: Path) -> None:
+    done = neurosim("run", "missing.py", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr == "ConfigurationError: there is no file missing.py\n"
+
+
+def test_chips_lists_figures_with_their_sources(folder: Path) -> None:
+    done = neurosim("chips", "trn2", folder=folder)
+    assert done.returncode == 0, done.stderr
+    for heading in ("figure", "value", "unit", "standing", "source"):
+        assert heading in done.stdout
+    assert "documented" in done.stdout
+
+
+def test_an_unknown_chip_is_named(folder: Path) -> None:
+    done = neurosim("profile", "double.py:double", "4x4:float32", "--chip", "trn9", folder=folder)
+    assert done.returncode == 1
+    assert "trn9" in done.stderr
+    assert "trn2" in done.stderr

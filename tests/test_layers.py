@@ -1,0 +1,265 @@
+"""Who may import whom. The table is data; every Python file of the project is held against it.
+
+A module that no row covers fails, so a new file states its place here before it is used.
+Imports inside functions and under ``TYPE_CHECKING`` count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one module (or everything under it) may import.
+
+    Attributes:
+        module: the importing module; the longest match among all rows counts.
+        own: project modules it may import, each with what lies under it. A module may always import what is
+            at or under its own row, unless ``siblings`` is False.
+        bare: project packages it may import without anything under them.
+        packages: third-party packages it may import. The standard library is free for all.
+        siblings: whether modules under the row may import each other.
+    """
+
+    module: str
+    own: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    siblings: bool = True
+
+
+# Names for groups that several rows share. What stands lower never imports what stands higher.
+FORMATS = ("neurosim.dtypes", "neurosim.errors")
+RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program")
+ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes")
+TENSORS = ("neurosim.view", "neurosim.reshaping", "neurosim.memory", "neurosim.rules")
+MACHINE = (
+    *TENSORS,
+    "neurosim.kernel",
+    "neurosim.lanes",
+    "neurosim.instruction",
+    "neurosim.streams",
+    "neurosim.affine",
+    "neurosim.operators",
+)
+
+ROWS = (
+    # Facts: formats, errors, names of engines, what an instruction asks for, the record itself.
+    Row("neurosim.dtypes", packages=("numpy", "ml_dtypes")),
+    Row("neurosim.errors"),
+    Row("neurosim.engines"),
+    Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
+    Row("neurosim.program", own=RECORD, packages=("numpy",)),
+    Row("neurosim.chip", own=("neurosim.errors",)),
+    # Arithmetic on arrays. It knows formats and nothing of tensors, engines or time.
+    Row("neurosim.numerics", own=FORMATS, packages=("numpy",)),
+    Row("neurosim.numerics.jit", own=FORMATS, packages=("numpy", "numba", "llvmlite")),
+    # What can be said of a program before it has a time.
+    Row("neurosim.regions", own=RECORD, packages=("numpy",)),
+    Row("neurosim.dependences", own=(*RECORD, "neurosim.regions"), packages=("numpy",)),
+    Row("neurosim.lifetimes", own=(*RECORD, "neurosim.regions", "neurosim.dependences"), packages=("numpy",)),
+    # Time: a pure function of a program and a chip. It never sees a value.
+    Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
+    # Tensors and their memory.
+    Row("neurosim.reshaping", own=("neurosim.errors",)),
+    Row("neurosim.view", own=(*RECORD, "neurosim.reshaping", "neurosim.memory"), packages=("numpy",)),
+    Row("neurosim.memory", own=(*RECORD, "neurosim.view"), packages=("numpy",)),
+    Row("neurosim.rules", own=(*RECORD, "neurosim.view", "neurosim.chip"), packages=("numpy",)),
+    # The running kernel, and what every instruction is.
+    Row("neurosim.kernel", own=(*RECORD, *TENSORS, "neurosim.chip"), packages=("numpy",)),
+    Row(
+        "neurosim.lanes",
+        own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.numerics", "neurosim.chip"),
+        packages=("numpy",),
+    ),
+    Row(
+        "neurosim.instruction",
+        own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.lanes", "neurosim.chip"),
+        packages=("numpy",),
+    ),
+    Row("neurosim.streams", own=(*RECORD, *TENSORS), packages=("numpy",)),
+    Row("neurosim.affine", own=(*RECORD, *TENSORS), packages=("numpy",)),
+    Row("neurosim.operators", own=FORMATS),
+    # What people read.
+    Row(
+        "neurosim.report",
+        own=(*RECORD, "neurosim.chip", "neurosim.lifetimes", "neurosim.timing.timeline"),
+        packages=("numpy",),
+    ),
+    Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),
+    # Running a kernel from end to end. Device files lie in `isa`; their path is all that is asked of it.
+    Row("neurosim.devices", own=("neurosim.errors", "neurosim.chip"), bare=("isa",)),
+    Row(
+        "neurosim.run",
+        own=(
+            *RECORD,
+            *ANALYSIS,
+            *MACHINE,
+            "neurosim.chip",
+            "neurosim.devices",
+            "neurosim.timing",
+            "neurosim.report",
+        ),
+        packages=("numpy",),
+    ),
+    # The face that kernels import. It alone reaches the instructions.
+    Row("neurosim.finder"),
+    Row(
+        "neurosim.nki",
+        own=(
+            *RECORD,
+            *MACHINE,
+            "neurosim.numerics",
+            "neurosim.chip",
+            "neurosim.devices",
+            "neurosim.run",
+            "isa",
+        ),
+        packages=("numpy",),
+    ),
+    Row("neurosim", own=("neurosim",)),
+    # The command line.
+    Row("neurosim.loading", own=FORMATS, packages=("numpy",)),
+    Row("neurosim.demo", own=("neurosim",), packages=("numpy", "ml_dtypes")),
+    Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),
+    # The contract: one file per datapath family, none of which knows another.
+    Row(
+        "isa",
+        own=(*RECORD, *MACHINE, "neurosim.numerics", "neurosim.chip"),
+        packages=("numpy",),
+        siblings=False,
+    ),
+    # Kernels run on hardware as well: they know `nki` and arithmetic, and nothing of ours.
+    Row("kernels", packages=("nki",), siblings=False),
+    Row("benchmarks", own=("neurosim",), packages=("numpy", "threadpoolctl"), siblings=False),
+)
+
+EXACT = {"neurosim"}
+"""Rows that cover their own file alone: a new module under them needs a row."""
+
+KERNEL_STANDARD_LIBRARY = {"math", "__future__"}
+
+
+def within(module: str, parent: str) -> bool:
+    return module == parent or module.startswith(parent + ".")
+
+
+def row_of(module: str) -> Row | None:
+    rows = [
+        row for row in ROWS if (module == row.module if row.module in EXACT else within(module, row.module))
+    ]
+    return max(rows, key=lambda row: len(row.module), default=None)
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path, source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of everything the file imports; ``from a import b`` names ``a.b``."""
+    module = module_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source, str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                anchor = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*anchor, base] if base else anchor)
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def is_allowed(row: Row, module: str, target: str) -> bool:
+    top = target.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return row.module != "kernels" or top in KERNEL_STANDARD_LIBRARY
+    if top in row.packages:
+        return True
+    if row.siblings and within(target, row.module):
+        return True
+    if target in row.bare or any(within(target, own) for own in row.own):
+        return True
+    # `from neurosim import dtypes` reads as neurosim.dtypes above; a module may always import itself by name.
+    return within(target, module)
+
+
+def violations(path: Path, source: str) -> list[str]:
+    module = module_of(path)
+    row = row_of(module)
+    if row is None:
+        return [f"{module} has no row in the table of {Path(__file__).name}"]
+    return [
+        f"{path.relative_to(ROOT)}:{line}  {module} may not import {target}"
+        for line, target in imports_of(path, source)
+        if not is_allowed(row, module, target)
+    ]
+
+
+def files() -> list[Path]:
+    folders = ("neurosim", "isa", "kernels", "benchmarks")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_stay_within_the_table(path: Path) -> None:
+    assert violations(path, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("neurosim/timing/laws.py", "from neurosim.numerics import alu"),
+        ("neurosim/timing/laws.py", "from neurosim import memory"),
+        ("neurosim/timing/laws.py", "import isa.matmul"),
+        ("neurosim/timing/laws.py", "from ..view import Tile"),
+        ("neurosim/report/summary.py", "from neurosim.numerics.convert import widen"),
+        ("neurosim/report/summary.py", "from neurosim.timing.schedule import schedule"),
+        ("neurosim/numerics/alu.py", "import numba"),
+        ("neurosim/numerics/alu.py", "from neurosim.engines import Engine"),
+        ("neurosim/kernel.py", "def f():\n    import isa"),
+        ("neurosim/run.py", "from isa.matmul import nc_matmul"),
+        ("neurosim/devices.py", "from isa.matmul import nc_matmul"),
+        ("neurosim/operators.py", "import neurosim.numerics.alu"),
+        ("isa/matmul.py", "from isa.copy import tensor_copy"),
+        ("isa/matmul.py", "from . import copy"),
+        ("isa/matmul.py", "import numba"),
+        ("isa/matmul.py", "from neurosim.timing import laws"),
+        ("kernels/matmul.py", "import numpy as np"),
+        ("kernels/matmul.py", "import neurosim"),
+        ("kernels/matmul.py", "import os"),
+        ("neurosim/unheard_of.py", "x = 1"),
+    ],
+)
+def test_a_violation_is_found(file: str, source: str) -> None:
+    assert len(violations(ROOT / file, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("neurosim/timing/lower.py", "from neurosim.timing.laws import law\nfrom . import dma"),
+        ("neurosim/numerics/jit.py", "import numba"),
+        ("neurosim/nki/isa.py", "from isa.matmul import nc_matmul"),
+        ("isa/matmul.py", "from neurosim.numerics import matmul"),
+        ("kernels/matmul.py", "import math\nimport nki\nimport nki.language as nl\nfrom nki import isa"),
+    ],
+)
+def test_what_the_table_allows_passes(file: str, source: str) -> None:
+    assert violations(ROOT / file, source) == []
+
+
+def test_every_file_of_the_core_stays_readable() -> None:
+    """No file over 600 lines: a longer one holds more than one idea."""
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files()}
+    assert {str(path.relative_to(ROOT)): size for path, size in sizes.items() if size > 600} == {}

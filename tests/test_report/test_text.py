@@ -1,0 +1,168 @@
+"""The report's layout: one screen, fixed width, nothing cut."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+from neurosim.report import units
+from neurosim.report.text import WIDTH, report
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", *(f"dma{index}" for index in range(16)))
+
+
+def engine(busy: int, stalls: dict[str, int], makespan: int) -> dict[str, Any]:
+    return {"busy_ps": busy, "stall_ps": stalls, "idle_ps": makespan - busy - sum(stalls.values())}
+
+
+@pytest.fixture
+def summary() -> dict[str, Any]:
+    makespan = 300_000_000
+    engines = {
+        name: engine(1_000_000 * index, {"semaphore": 5_000_000}, makespan)
+        for index, name in enumerate(ENGINES)
+    }
+    engines["tensor"] = engine(210_000_000, {"semaphore": 40_000_000, "buffer": 10_000_000}, makespan)
+    return {
+        "schema": "neurosim.summary/1",
+        "neurosim": "0.1.0",
+        "kernel": "matmul",
+        "chip": "trn2",
+        "core": 0,
+        "tensors": [
+            {"name": "a_t", "role": "input", "shape": [2048, 2048], "dtype": "bfloat16"},
+            {"name": "b", "role": "input", "shape": [2048, 2048], "dtype": "bfloat16"},
+            {"name": "out", "role": "output", "shape": [2048, 2048], "dtype": "bfloat16"},
+        ],
+        "instructions": 2240,
+        "launch_ps": 13_500_000,
+        "makespan_ps": makespan,
+        "total_ps": makespan + 13_500_000,
+        "engines": engines,
+        "hbm": {
+            "read_bytes": 33_554_432,
+            "written_bytes": 8_388_608,
+            "read_gb_per_s": 111.8,
+            "written_gb_per_s": 27.96,
+            "peak_gb_per_s": 368.0,
+        },
+        "flops": 2 * 2048**3,
+        "mfu": 0.728,
+        "mbu": 0.38,
+        "roofline": {
+            "intensity_flop_per_byte": 409.6,
+            "ridge_flop_per_byte": 213.6,
+            "attainable_tflop_per_s": 78.6,
+            "achieved_tflop_per_s": 57.3,
+            "peak_tflop_per_s": 78.6,
+            "bound": "compute",
+        },
+        "sbuf": {"peak_bytes": 10 * 2**20, "capacity_bytes": 24 * 2**20},
+        "psum": {"peak_bytes": 2**20, "capacity_bytes": 2**21},
+        "lines": [
+            {
+                "file": f"a/long/way/to/kernels/matmul_{index}.py",
+                "line": 40 + index,
+                "function": "matmul",
+                "source": "nisa.nc_matmul(dst=acc[...], stationary=a_tile, moving=b_tile, accumulate=k > 0)"
+                * 2,
+                "instruction": "nc_matmul",
+                "engine": "tensor",
+                "count": 2048,
+                "busy_ps": 210_000_000,
+                "share": 0.7,
+                "stall_ps": 50_000_000,
+                "stall_reason": "semaphore" if index else None,
+            }
+            for index in range(9)
+        ],
+    }
+
+
+def test_it_is_one_screen_of_plain_text(summary: dict[str, Any]) -> None:
+    lines = report(summary).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= WIDTH
+    assert "\x1b" not in "".join(lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_colour_changes_nothing_but_escapes(summary: dict[str, Any]) -> None:
+    coloured = report(summary, color=True)
+    assert "\x1b" in coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in plain.splitlines()] == report(summary).splitlines()
+
+
+def test_it_says_what_a_reader_asks_for(summary: dict[str, Any]) -> None:
+    text = report(summary)
+    assert "matmul on trn2" in text
+    assert "simulated" in text
+    assert "launch 13.5 µs" in text
+    assert "kernel 300 µs" in text
+    assert "MFU 72.8 % of 78.6" in text
+    assert "MBU 38.0 % of 368" in text
+    assert "compute bound" in text
+    assert "read 33.6 MB at 112 GB/s" in text
+    assert "a_t bfloat16[2048, 2048]" in text
+    assert "matmul_0.py:40" in text
+    assert re.search(r"^tensor +█+▒+·+ +70.0 % +16.7 % +13.3 % +semaphore 13.3 %$", text, re.MULTILINE)
+
+
+def test_the_dma_engines_are_one_row(summary: dict[str, Any]) -> None:
+    rows = [line for line in report(summary).splitlines() if line.startswith("dma")]
+    assert len(rows) == 1
+    assert rows[0].startswith("dma ×16")
+    assert "each busy 1.7–6.7 %" in rows[0]
+
+
+def test_a_kernel_without_traffic_or_time_has_a_report(summary: dict[str, Any]) -> None:
+    empty = copy.deepcopy(summary)
+    empty |= {
+        "makespan_ps": 0,
+        "total_ps": empty["launch_ps"],
+        "flops": 0,
+        "mfu": 0.0,
+        "mbu": 0.0,
+        "lines": [],
+    }
+    empty["engines"] = {name: engine(0, {}, 0) for name in ENGINES}
+    empty["roofline"] |= {"intensity_flop_per_byte": None, "attainable_tflop_per_s": 0.0}
+    assert "no HBM traffic" in report(empty)
+
+
+@pytest.mark.parametrize(
+    ("ps", "text"),
+    [
+        (0, "0 ns"),
+        (417, "417 ps"),
+        (1_000, "1.00 ns"),
+        (9_994, "9.99 ns"),
+        (13_500_000, "13.5 µs"),
+        (2 * 10**12, "2.00 s"),
+    ],
+)
+def test_times(ps: int, text: str) -> None:
+    assert units.time(ps) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (999, "999 B"), (33_554_432, "33.6 MB"), (17_179_869_184, "17.2 GB")]
+)
+def test_counts(value: int, text: str) -> None:
+    assert units.decimal(value, "B") == text
+
+
+@pytest.mark.parametrize(("size", "text"), [(24 * 2**20, "24 MiB"), (1536, "1.50 KiB"), (10, "10 B")])
+def test_sizes(size: int, text: str) -> None:
+    assert units.binary(size) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(0, "0.0 %"), (0.0001, "<0.1 %"), (0.5, "50.0 %"), (1, "100.0 %")]
+)
+def test_percentages(fraction: float, text: str) -> None:
+    assert units.percent(fraction) == text
