@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -32,9 +33,9 @@ def demo(json_file: Json = None, chip: ChipName = "trn2") -> None:
     summaries, failed = [], []
     for case in CASES:
         result, check = run_case(case, chip)
-        print(result.report())
-        print(f"{case.kernel}: {check}\n")
         summaries.append(result.summary())
+        _print_report(summaries[-1])
+        print(f"\n{case.kernel}: {check}\n")
         if not check.passed:
             failed.append(case.kernel)
         del result  # its memory is the next case's
@@ -70,8 +71,42 @@ def profile(
 
     positional, named = parse_arguments(arguments or [], seed)
     result = neurosim.profile(load_kernel(kernel), chip=chip)(*positional, **named)
-    print(result.report(), end="")
-    _write_json(json_file, result.summary())
+    summary = result.summary()
+    _print_report(summary)
+    _write_json(json_file, summary)
+
+
+@app.command()
+def chips(name: Annotated[str | None, typer.Argument(help="Show all figures of this chip.")] = None) -> None:
+    """List the chips, or the figures of one with unit, standing and source."""
+    from neurosim.devices import available, load_chip
+
+    if name is None:
+        for chip in map(load_chip, available()):
+            peak, bandwidth = chip.tensor.peak_tflop_per_s(), chip.hbm.bandwidth_gb_per_s
+            print(f"{chip.name}  NeuronCore-v{chip.generation}, {peak:.1f} TFLOPS, HBM {bandwidth:g} GB/s")
+        return
+    figures = load_chip(name).figures
+    rows = [(path, _figure_text(figure.value), figure.unit, figure.standing) for path, figure in figures.items()]
+    titles = ("figure", "value", "unit", "standing")
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    sources = ["source", *(figure.source for figure in figures.values())]
+    for row, source in zip([titles, *rows], sources, strict=True):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join((*cells, source)))
+
+
+def _figure_text(value: Any) -> str:
+    """Return a value as a device file would have it, names without quotes."""
+    if isinstance(value, tuple):
+        return " ".join(f"[{' '.join(entry)}]" if isinstance(entry, tuple) else entry for entry in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _print_report(summary: dict[str, Any]) -> None:
+    from neurosim.report.text import report
+
+    print(report(summary, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
 
 
 def _write_json(file: Path | None, content: Any) -> None:

@@ -40,8 +40,14 @@ class Row:
 # Names for groups that several rows share. What stands lower never imports what stands higher.
 FORMATS = ("neurosim.dtypes", "neurosim.errors")
 RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program")
-ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes")
-TENSORS = ("neurosim.view", "neurosim.reshaping", "neurosim.memory", "neurosim.rules")
+ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "neurosim.loops")
+TENSORS = (
+    "neurosim.view",
+    "neurosim.indexing",
+    "neurosim.reshaping",
+    "neurosim.memory",
+    "neurosim.rules",
+)
 MACHINE = (
     *TENSORS,
     "neurosim.kernel",
@@ -67,11 +73,13 @@ ROWS = (
     Row("neurosim.regions", own=RECORD, packages=("numpy",)),
     Row("neurosim.dependences", own=(*RECORD, "neurosim.regions"), packages=("numpy",)),
     Row("neurosim.lifetimes", own=(*RECORD, "neurosim.regions", "neurosim.dependences"), packages=("numpy",)),
+    Row("neurosim.loops", own=RECORD),
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
     # Tensors and their memory.
     Row("neurosim.reshaping", own=("neurosim.errors",)),
-    Row("neurosim.view", own=(*RECORD, "neurosim.reshaping", "neurosim.memory"), packages=("numpy",)),
+    Row("neurosim.indexing", own=("neurosim.errors", "neurosim.view"), packages=("numpy",)),
+    Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.memory", own=(*RECORD, "neurosim.view"), packages=("numpy",)),
     Row("neurosim.rules", own=(*RECORD, "neurosim.view", "neurosim.chip"), packages=("numpy",)),
     # The running kernel, and what every instruction is.
@@ -93,6 +101,7 @@ ROWS = (
     Row(
         "neurosim.report",
         own=(*RECORD, "neurosim.chip", "neurosim.lifetimes", "neurosim.timing.timeline"),
+        bare=("neurosim",),
         packages=("numpy",),
     ),
     Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),
@@ -154,9 +163,7 @@ def within(module: str, parent: str) -> bool:
 
 
 def row_of(module: str) -> Row | None:
-    rows = [
-        row for row in ROWS if (module == row.module if row.module in EXACT else within(module, row.module))
-    ]
+    rows = [row for row in ROWS if (module == row.module if row.module in EXACT else within(module, row.module))]
     return max(rows, key=lambda row: len(row.module), default=None)
 
 

@@ -20,6 +20,7 @@ import os
 import platform
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,13 @@ INTERPRETED: Final = bool(numba.config.DISABLE_JIT)
 
 #: ``range`` whose iterations may run on several threads inside a function under :func:`parallel`.
 prange = numba.prange
+
+#: Multiply-adds below which starting threads costs more than it saves (about 20 us of serial work).
+_PARALLEL_MIN: Final = 1_000_000
+#: What parallel work may lose before it stops, and for how long it stops: at first, and at most.
+_LOSS_LIMIT_NS: Final = 2_000_000
+_FIRST_PAUSE_NS: Final = 10_000_000
+_LAST_PAUSE_NS: Final = 1_000_000_000
 
 _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
 
@@ -127,21 +135,26 @@ def named(name: str) -> Callable[[F], F]:
 
 
 def parallel(function: F) -> F:
-    """Compile the parallel kernel. Call it only while :func:`exclusive` grants threads."""
+    """Compile the parallel kernel. Call it only from :func:`run`."""
     return _interpreted(function) if INTERPRETED else _jit(function, parallel=True)
 
 
 def inlined(function: F) -> F:
-    """Mark a scalar function that kernels call; it becomes part of them, and stays plain Python outside them."""
-    marked: F = numba.extending.register_jitable(function)
+    """Mark a scalar function that kernels call; it becomes part of them, and stays plain Python outside them.
+
+    LLVM is told to inline it always: by itself it leaves calls to long functions, and a call stops vectorising.
+    """
+    marked: F = numba.extending.register_jitable(forceinline=True)(function)
     return marked
 
 
 class _Pool:
-    """Who may use numba's thread pool: one caller at a time, and no forked child.
+    """Who may use numba's thread pool: one caller at a time, no forked child, and nobody while it does not pay.
 
     GNU OpenMP ends a forked child that enters its pool, and numba's own workqueue layer aborts the process when
-    two threads enter, so both run serially. The bits never depend on it.
+    two threads enter, so both run serially. When other processes want the cores, a call on all threads can take
+    40 times longer than on one (7.6 ms against 0.18 ms, measured): the threads wait for each other. So parallel
+    work stops for a while when it has lost a few milliseconds against serial work. The bits depend on none of this.
     """
 
     def __init__(self) -> None:
@@ -149,6 +162,12 @@ class _Pool:
         self.limit: int | None = None
         self.serial = INTERPRETED
         self.size: int | None = None
+        self.serial_runs = 0
+        self.serial_cost = float("inf")  # ns for a unit of work, the best seen
+        self.started = False
+        self.loss = 0.0  # ns that parallel calls took longer than serial ones would have, less what others gained
+        self.resume = 0  # ns on the clock
+        self.pause = _FIRST_PAUSE_NS
 
     def after_fork(self) -> None:
         self.serial = True
@@ -169,6 +188,40 @@ class _Pool:
             return 1
         return 1 if layer == "workqueue" else size
 
+    def run(self, work: int, many: Callable[[int], None], one: Callable[[], None]) -> None:
+        if work < _PARALLEL_MIN:
+            one()
+            return
+        count = self.threads()
+        start = time.perf_counter_ns()
+        # the first serial run may include compiling; the second one tells what serial work costs
+        known = self.serial_runs >= 2 and start >= self.resume
+        if count == 1 or not known or not self.lock.acquire(blocking=False):
+            one()
+            self.serial_runs += 1
+            self.serial_cost = min(self.serial_cost, (time.perf_counter_ns() - start) / work)
+            return
+        try:
+            many(count)
+        finally:
+            self.lock.release()
+        self._judge(time.perf_counter_ns(), start, work)
+
+    def _judge(self, end: int, start: int, work: int) -> None:
+        """Stop parallel work for a while if it does not pay."""
+        gain = work * self.serial_cost - (end - start)
+        if not self.started:
+            # the first call starts the threads and may compile
+            self.started = True
+        elif self.loss > gain + _LOSS_LIMIT_NS:
+            self.loss = 0.0
+            self.resume = end + self.pause
+            self.pause = min(2 * self.pause, _LAST_PAUSE_NS)
+        else:
+            self.loss = max(self.loss - gain, 0.0)
+            if gain > 0.0 and self.loss == 0.0:
+                self.pause = _FIRST_PAUSE_NS
+
 
 _pool = _Pool()
 if hasattr(os, "register_at_fork"):
@@ -176,7 +229,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def threads() -> int:
-    """Return how many threads the parallel kernel would use now (1 means that it runs serially)."""
+    """Return how many threads a large parallel kernel may use (1 means that all runs serially)."""
     return _pool.threads()
 
 
@@ -187,14 +240,9 @@ def limit_threads(count: int | None) -> None:
     _pool.limit = count
 
 
-@contextmanager
-def exclusive() -> Iterator[int]:
-    """Yield the number of threads the caller may use until the block ends: 1 while another thread has the pool."""
-    count = _pool.threads()
-    if count == 1 or not _pool.lock.acquire(blocking=False):
-        yield 1
-        return
-    try:
-        yield count
-    finally:
-        _pool.lock.release()
+def run(work: int, many: Callable[[int], None], one: Callable[[], None]) -> None:
+    """Do work on several threads by ``many(thread count)``, or on the caller's by ``one()``, whichever is wise.
+
+    ``work`` is in multiply-adds; the two calls must give the same bits.
+    """
+    _pool.run(work, many, one)

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.numerics import jit
-from neurosim.numerics.convert import widen
-from neurosim.numerics.jit import compiled, parallel, prange
+from neurosim.numerics.convert import flat, widen
+from neurosim.numerics.jit import compiled, inlined, parallel, prange
 
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]
@@ -53,58 +53,59 @@ _TWO: Final = np.uint64(2)
 _THREE: Final = np.uint64(3)
 #: Floats in a huge page of memory (2 MiB).
 _HUGE_PAGE: Final = 1 << 19
-#: Multiply-adds below which starting threads costs more than it saves.
-_PARALLEL_MIN: Final = 500_000
 #: Mask of the sign, the exponent and the 11 leading mantissa bits of a float32.
 _HIGH: Final = np.uint32(0xFFFFF000)
 _EXPONENT: Final = np.uint32(0x7F800000)
 
 
+@inlined
+def _widen(code: np.uint16) -> np.float32:
+    return np.uint32(np.uint32(code) << _U16).view(np.float32)
+
+
 @compiled
-def _pack_weights(stationary: F32Array, first: int, last: int, out: F32Array) -> None:
-    """Copy rows first ... last of the result, (K, M) operand, to ``out[(m - first) // 4, k, m % 4]``.
+def _pack_weights(single: F32Array, codes: U16Array, coded: bool, first: int, last: int, out: F32Array) -> None:
+    """Copy rows first ... last of the result, an operand (K, M), to ``out[(m - first) // 4, k, m % 4]``.
 
     Zeros fill up rows and k to multiples of 4; a cache line keeps groups of rows in different cache sets.
     """
-    depth = stationary.shape[0]
+    depth = codes.shape[0] if coded else single.shape[0]
     step = (depth + 3) // 4 * 16 + 16
     whole = (last - first) // 4
     if depth % 4 or (last - first) % 4:
         for i in range((last - first + 3) // 4 * step):
             out[i] = _ZERO
     for k in range(depth):
-        row = stationary[k, first:last]
         for group in range(np.uint64(whole)):
+            m = np.uint64(np.uint64(first) + np.uint64(np.uint64(group) << _TWO))
             # four loads before four stores: LLVM makes one of each
-            m = np.uint64(np.uint64(group) << _TWO)
-            w0, w1, w2, w3 = row[m], row[m + _ONE], row[m + _TWO], row[m + _THREE]
+            if coded:
+                w0, w1 = _widen(codes[k, m]), _widen(codes[k, m + _ONE])
+                w2, w3 = _widen(codes[k, m + _TWO]), _widen(codes[k, m + _THREE])
+            else:
+                w0, w1, w2, w3 = single[k, m], single[k, m + _ONE], single[k, m + _TWO], single[k, m + _THREE]
             at = np.uint64(np.uint64(group) * np.uint64(step) + np.uint64(4 * k))
-            out[at] = w0
-            out[at + _ONE] = w1
-            out[at + _TWO] = w2
-            out[at + _THREE] = w3
-        for m in range(4 * whole, last - first):
-            out[whole * step + 4 * k + m - 4 * whole] = row[m]
+            out[at], out[at + _ONE], out[at + _TWO], out[at + _THREE] = w0, w1, w2, w3
+        for m in range(first + 4 * whole, last):
+            out[whole * step + 4 * k + m - first - 4 * whole] = _widen(codes[k, m]) if coded else single[k, m]
 
 
 @compiled
-def _pack_panel(
-    moving: F32Array, moving_half: U16Array, is_half: bool, first: int, width: int, out: F32Array
-) -> None:
-    """Copy columns first ... first + width of (K, N) to rows of the panel, widening bfloat16; pad with zeros.
+def _pack_panel(single: F32Array, codes: U16Array, coded: bool, first: int, width: int, out: F32Array) -> None:
+    """Copy columns first ... first + width of an operand (K, N) to rows of the panel; fill up with zeros.
 
     A sum that began at +0.0 is never -0.0, so adding the products of zeros does not change it.
     """
-    depth = moving_half.shape[0] if is_half else moving.shape[0]
+    depth = codes.shape[0] if coded else single.shape[0]
     padded = (width + 15) // 16 * 16
     for k in range(depth):
         row = out[k * _PITCH : k * _PITCH + padded]
-        if is_half:
-            codes = moving_half[k, first : first + width]
+        if coded:
+            code_row = codes[k, first : first + width]
             for n in range(width):
-                row[n] = np.uint32(np.uint32(codes[n]) << _U16).view(np.float32)
+                row[n] = _widen(code_row[n])
         else:
-            values = moving[k, first : first + width]
+            values = single[k, first : first + width]
             for n in range(width):
                 row[n] = values[n]
         for n in range(width, padded):
@@ -158,10 +159,9 @@ def _store(sums: F32Array, start: int, out: F32Array, at: int, width: int, overw
 
 @compiled
 def _tile(
-    stationary: F32Array,
-    moving: F32Array,
-    moving_half: U16Array,
-    is_half: bool,
+    singles: tuple[F32Array, F32Array],
+    codes: tuple[U16Array, U16Array],
+    coded: tuple[bool, bool],
     out: F32Array,
     stride: int,
     rows: tuple[int, int],
@@ -172,10 +172,9 @@ def _tile(
     """Compute rows x columns of the result.
 
     Args:
-        stationary: (K, M).
-        moving: (K, N), unless ``is_half``.
-        moving_half: bfloat16 codes (K, N), if ``is_half``.
-        is_half: which of the two counts.
+        singles: stationary (K, M) and moving (K, N).
+        codes: bfloat16 codes of the same.
+        coded: for each operand, whether its codes count.
         out: the destination, flat.
         stride: floats from one row of the destination to the next.
         rows: first row, and the one after the last.
@@ -183,15 +182,15 @@ def _tile(
         overwrite: store instead of adding.
         work: the workspace of this thread.
     """
-    depth = stationary.shape[0]
+    depth = codes[0].shape[0] if coded[0] else singles[0].shape[0]
     step = (depth + 3) // 4 * 16 + 16
     size = (rows[1] - rows[0] + 3) // 4 * step
     weights = work[_SUMS : _SUMS + size]
     panel = work[_SUMS + size :]
-    _pack_weights(stationary, rows[0], rows[1], weights)
+    _pack_weights(singles[0], codes[0], coded[0], rows[0], rows[1], weights)
     for first in range(columns[0], columns[1], _BLOCK):
         width = min(_BLOCK, columns[1] - first)
-        _pack_panel(moving, moving_half, is_half, first, width, panel)
+        _pack_panel(singles[1], codes[1], coded[1], first, width, panel)
         for m in range(rows[0], rows[1], 4):
             _multiply_rows(weights, (m - rows[0]) // 4 * step, panel, depth, (width + 15) // 16, work)
             for i in range(min(4, rows[1] - m)):
@@ -200,37 +199,27 @@ def _tile(
 
 @parallel
 def _tiles(
-    stationary: F32Array,
-    moving: F32Array,
-    moving_half: U16Array,
-    is_half: bool,
+    singles: tuple[F32Array, F32Array],
+    codes: tuple[U16Array, U16Array],
+    coded: tuple[bool, bool],
     out: F32Array,
     stride: int,
-    columns: int,
+    shape: tuple[int, int],
     overwrite: bool,
     work: F32Array,
 ) -> None:
     """Compute the result with one thread for each row of ``work``; a thread has a block of rows or of columns."""
     count = work.shape[0]
-    rows = stationary.shape[1]
+    rows, columns = shape
     by_rows = rows >= 4 * count
     tall = (rows + 4 * count - 1) // (4 * count) * 4 if by_rows else rows
     wide = columns if by_rows else (columns + 16 * count - 1) // (16 * count) * 16
     for t in prange(count):
         m = t * tall if by_rows else 0
         n = 0 if by_rows else t * wide
-        _tile(
-            stationary,
-            moving,
-            moving_half,
-            is_half,
-            out,
-            stride,
-            (min(m, rows), min(m + tall, rows)),
-            (min(n, columns), min(n + wide, columns)),
-            overwrite,
-            work[t],
-        )
+        block = (min(m, rows), min(m + tall, rows))
+        part = (min(n, columns), min(n + wide, columns))
+        _tile(singles, codes, coded, out, stride, block, part, overwrite, work[t])
 
 
 class _Workspaces(threading.local):
@@ -253,25 +242,26 @@ class _Workspaces(threading.local):
 
 
 _workspaces = _Workspaces()
-_NO_HALF: Final[U16Array] = np.zeros((1, 1), np.uint16)
-_NO_SINGLE: Final[F32Array] = np.zeros((1, 1), np.float32)
+_NO_CODES: Final[U16Array] = np.zeros((1, 1), np.uint16)
+_NO_SINGLES: Final[F32Array] = np.zeros((1, 1), np.float32)
 
 
-def _one_pass(
-    out: F32Array, stride: int, stationary: F32Array, moving: F32Array | None, half: U16Array | None, overwrite: bool
-) -> None:
-    """Compute one pass into the flat destination ``out``; ``half`` are bfloat16 codes in place of ``moving``."""
-    single = _NO_SINGLE if moving is None else moving
-    codes = _NO_HALF if half is None else half
-    columns = (single if half is None else codes).shape[1]
-    depth, rows = stationary.shape
-    operands = (stationary, single, codes, half is not None, out, stride)
-    if depth * rows * columns >= _PARALLEL_MIN:
-        with jit.exclusive() as count:
-            if count > 1:
-                _tiles(*operands, columns, overwrite, _workspaces.get(count, depth, rows))
-                return
-    _tile(*operands, (0, rows), (0, columns), overwrite, _workspaces.get(1, depth, rows)[0])
+def _one_pass(out: F32Array, stride: int, stationary: Array, moving: Array, overwrite: bool) -> None:
+    """Compute one pass into the flat destination ``out``; an operand is float32, or bfloat16 codes as uint16."""
+    coded = stationary.dtype == np.uint16, moving.dtype == np.uint16
+    singles = _NO_SINGLES if coded[0] else stationary, _NO_SINGLES if coded[1] else moving
+    codes = stationary if coded[0] else _NO_CODES, moving if coded[1] else _NO_CODES
+    (depth, rows), columns = stationary.shape, moving.shape[1]
+    get = _workspaces.get
+
+    def many(count: int) -> None:
+        _tiles(singles, codes, coded, out, stride, (rows, columns), overwrite, get(count, depth, rows))
+
+    def one() -> None:
+        work = get(1, depth, rows)[0]
+        _tile(singles, codes, coded, out, stride, (0, rows), (0, columns), overwrite, work)
+
+    jit.run(depth * rows * columns, many, one)
 
 
 @compiled
@@ -293,22 +283,16 @@ def split(values: F32Array) -> tuple[F32Array, F32Array, F32Array]:
         (high, high with 0 in place of Inf and NaN, low), each float32 of the same shape.
     """
     high, high_finite, low = np.empty((3, *values.shape), np.float32)
-    bits = values.reshape(-1).view(np.uint32)
+    bits = flat(values, np.uint32)
     _split(bits, high.reshape(-1).view(np.uint32), high_finite.reshape(-1).view(np.uint32), low.reshape(-1))
     return high, high_finite, low
 
 
-def _operand(array: Array, dtype: DType) -> F32Array:
-    """Return float32, C-contiguous, aligned and writeable (one signature of the kernels)."""
-    values = widen(array, dtype)
+def _operand(array: Array, dtype: DType) -> Array:
+    """Return float32, or bfloat16 codes as uint16: C-contiguous, aligned, writeable (the kernels' one signature)."""
+    values = array.view(np.uint16) if dtype == dtypes.bfloat16 else widen(array, dtype)
     flags = values.flags
     return values if flags.c_contiguous and flags.aligned and flags.writeable else values.copy()
-
-
-def _half_operand(array: Array) -> U16Array:
-    codes = array.view(np.uint16)
-    flags = codes.flags
-    return codes if flags.c_contiguous and flags.aligned and flags.writeable else codes.copy()
 
 
 def matmul_into(
@@ -345,18 +329,15 @@ def matmul_into(
         matmul_into(whole, stationary, stationary_dtype, moving, moving_dtype, passes, overwrite)
         psum[...] = whole
         return
-    weights = _operand(stationary, stationary_dtype)
-    if passes == 1 and moving_dtype == dtypes.bfloat16:
-        _one_pass(out, stride, weights, None, _half_operand(moving), overwrite)
-    elif passes == 1:
-        _one_pass(out, stride, weights, _operand(moving, moving_dtype), None, overwrite)
-    else:
-        high, high_finite, low = split(weights)
-        moving_high, moving_high_finite, moving_low = split(_operand(moving, moving_dtype))
-        _one_pass(out, stride, low, moving_low, None, overwrite)
-        _one_pass(out, stride, low, moving_high_finite, None, False)
-        _one_pass(out, stride, high_finite, moving_low, None, False)
-        _one_pass(out, stride, high, moving_high, None, False)
+    if passes == 1:
+        _one_pass(out, stride, _operand(stationary, stationary_dtype), _operand(moving, moving_dtype), overwrite)
+        return
+    high, high_finite, low = split(widen(stationary, stationary_dtype))
+    moving_high, moving_high_finite, moving_low = split(widen(moving, moving_dtype))
+    _one_pass(out, stride, low, moving_low, overwrite)
+    _one_pass(out, stride, low, moving_high_finite, False)
+    _one_pass(out, stride, high_finite, moving_low, False)
+    _one_pass(out, stride, high, moving_high, False)
 
 
 def accumulate_into(

@@ -31,7 +31,7 @@ class EngineSummary(TypedDict):
 
 
 class HbmSummary(TypedDict):
-    """Traffic with HBM. Rates are averages over the makespan; the peak is the chip's, per core."""
+    """Traffic with HBM. Rates are averages over the makespan; the peak is what MBU is a share of."""
 
     read_bytes: int
     written_bytes: int
@@ -41,9 +41,14 @@ class HbmSummary(TypedDict):
 
 
 class RooflineSummary(TypedDict):
-    """Where the kernel stands under the roof. Intensity is None for a kernel that moves nothing."""
+    """Where the kernel stands under the roof. Intensity is None for a kernel that moves nothing.
+
+    ``bandwidth_gb_per_s`` is what the DMA engines and HBM let through at best for this kernel's mix of loads and
+    stores; ``peak_tflop_per_s`` is the tensor engine's peak for this kernel's mix of dtypes.
+    """
 
     intensity_flop_per_byte: float | None
+    bandwidth_gb_per_s: float
     ridge_flop_per_byte: float
     attainable_tflop_per_s: float
     achieved_tflop_per_s: float
@@ -52,10 +57,14 @@ class RooflineSummary(TypedDict):
 
 
 class SpaceSummary(TypedDict):
-    """An on-chip memory: what was live at the fullest moment, and how much there is."""
+    """An on-chip memory at its fullest moment in program order.
 
-    peak_bytes: int
-    capacity_bytes: int
+    Bytes are per partition, which is what runs out; ``filled`` is the share of all partitions' bytes.
+    """
+
+    peak_partition_bytes: int
+    capacity_partition_bytes: int
+    filled: float
 
 
 class LineSummary(TypedDict):
@@ -96,6 +105,7 @@ class Summary(TypedDict):
     engines: dict[str, EngineSummary]
     hbm: HbmSummary
     flops: int
+    flops_by_dtype: dict[str, int]
     mfu: float
     mbu: float
     roofline: RooflineSummary

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,11 +18,26 @@ WIDTH = 100
 """Columns of the report, whatever the terminal."""
 
 BAR = 21
+_BARS = "█ busy ▒ stall · idle"
+_ENGINE = "{}{:>9}{:>9}{:>9}  {}\n"
 LINES = 5
 
+REASONS = {
+    "data_dma": "data from DMA",
+    "data_engine": "another engine",
+    "overwrite": "old contents",
+    "buffer": "space on chip",
+    "edge": "an edge",
+    "queue": "the DMA queue",
+    "descriptors": "DMAs to move",
+    "bandwidth": "HBM bandwidth",
+}
+"""Stall reasons in words."""
 
-def report(summary: Summary, *, color: bool = False) -> str:
-    """Return the report as text. ``color`` adds terminal escapes; the layout stays the same."""
+
+def report(content: Mapping[str, Any], *, color: bool = False) -> str:
+    """Return a summary as text. ``color`` adds terminal escapes; the layout stays the same."""
+    summary = cast("Summary", content)
     console = Console(
         file=io.StringIO(),
         width=WIDTH,
@@ -39,7 +54,6 @@ def report(summary: Summary, *, color: bool = False) -> str:
         console.print(_facts(summary))
         console.print()
         console.print(_engines(summary))
-        console.print()
         console.print(_lines(summary))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
 
@@ -100,35 +114,34 @@ def _roofline(summary: Summary) -> str:
 
 
 def _space(summary: Summary) -> str:
-    return (
-        ", ".join(
-            f"{label} {units.binary(space['peak_bytes'])} of {units.binary(space['capacity_bytes'])}"
-            for label, space in (("SBUF", summary["sbuf"]), ("PSUM", summary["psum"]))
-        )
-        + " at the peak"
+    parts = (
+        f"{label} {units.binary(space['peak_partition_bytes'])} of {units.binary(space['capacity_partition_bytes'])}"
+        for label, space in (("SBUF", summary["sbuf"]), ("PSUM", summary["psum"]))
     )
+    return f"{', '.join(parts)} per partition at the fullest moment"
 
 
-def _engines(summary: Summary) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    table.add_column("Engine", no_wrap=True)
-    table.add_column("█ busy ▒ stall · idle", no_wrap=True)
-    for heading in ("busy", "stalled", "idle"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("mostly waits for")
+def _engines(summary: Summary) -> Text:
+    """Each engine's account; the DMA engines share a row."""
     engines, makespan = summary["engines"], summary["makespan_ps"]
+    text = Text()
+    titles = (_BARS.ljust(BAR), "busy", "stalled", "idle", "mostly waits for")
+    text.append(f"{'Engine':9}", style="bold")
+    text.append(_ENGINE.format(*titles), style="bold")
     dma = {name: engine for name, engine in engines.items() if name.startswith("dma")}
-    for name, engine in engines.items():
-        if name not in dma:
-            table.add_row(name, *_account(engine, makespan), _top(engine["stall_ps"], makespan))
+    rows = {name: engine for name, engine in engines.items() if name not in dma}
     if dma:
-        mean = _mean(dma)
-        busy = [engine["busy_ps"] / max(makespan, 1) for engine in dma.values()]
-        spread = f"each busy {100 * min(busy):.1f}–{units.percent(max(busy))}"
-        reason = _top(mean["stall_ps"], makespan)
-        note = f"{reason}; {spread}" if reason else spread
-        table.add_row(f"dma ×{len(dma)}", *_account(mean, makespan), note)
-    return table
+        rows[f"dma ×{len(dma)}"] = _mean(dma)
+    for name, engine in rows.items():
+        note = _top(engine["stall_ps"], makespan)
+        if name not in engines:
+            busy = [100 * engine["busy_ps"] / max(makespan, 1) for engine in dma.values()]
+            note = f"{note}; " * bool(note) + f"each {min(busy):.1f}–{max(busy):.1f} %"
+        text.append(f"{name:9}")
+        bar, *shares = _account(engine, makespan)
+        text.append_text(bar)
+        text.append(_ENGINE.format("", *shares, note))
+    return text
 
 
 def _account(engine: EngineSummary, makespan_ps: int) -> tuple[Text, str, str, str]:
@@ -163,20 +176,25 @@ def _top(stalls: Mapping[str, int], makespan_ps: int) -> str:
     reason = max(stalls, key=lambda name: stalls[name], default=None)
     if reason is None or stalls[reason] == 0:
         return ""
-    return f"{reason} {units.percent(stalls[reason] / max(makespan_ps, 1))}"
+    return f"{_reason(reason)} {units.percent(stalls[reason] / max(makespan_ps, 1))}"
+
+
+def _reason(name: str) -> str:
+    return REASONS.get(name, name)
 
 
 def _lines(summary: Summary) -> Text:
     """The lines that kept their engine busiest, each followed by its source."""
     text = Text()
     layout = "{:<24} {:<17} {:>7} {:<8} {:>7}  {}\n"
-    heading = layout.format(
-        "Lines that cost most", "instruction", "count", "engine", "busy", "mostly waits for"
-    )
+    heading = layout.format("Lines that cost most", "instruction", "count", "engine", "busy", "mostly waits for")
     text.append(heading, style="bold")
+    dma_engines = sum(name.startswith("dma") for name in summary["engines"])
     for line in summary["lines"][:LINES]:
         place = f"{Path(line['file']).name}:{line['line']}"
-        waits = f"{line['stall_reason']} {units.time(line['stall_ps'])}" if line["stall_reason"] else ""
+        reason = line["stall_reason"]
+        width = dma_engines if line["engine"] == "dma" else 1
+        waits = f"{_reason(reason)}, {units.time(line['stall_ps'] / width)}" if reason else ""
         place, instruction = _shorten(place, 24), _shorten(line["instruction"], 17)
         share = units.percent(line["share"])
         text.append(layout.format(place, instruction, line["count"], line["engine"], share, waits))

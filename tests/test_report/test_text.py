@@ -21,11 +21,8 @@ def engine(busy: int, stalls: dict[str, int], makespan: int) -> dict[str, Any]:
 @pytest.fixture
 def summary() -> dict[str, Any]:
     makespan = 300_000_000
-    engines = {
-        name: engine(1_000_000 * index, {"semaphore": 5_000_000}, makespan)
-        for index, name in enumerate(ENGINES)
-    }
-    engines["tensor"] = engine(210_000_000, {"semaphore": 40_000_000, "buffer": 10_000_000}, makespan)
+    engines = {name: engine(1_000_000 * index, {"data_dma": 5_000_000}, makespan) for index, name in enumerate(ENGINES)}
+    engines["tensor"] = engine(210_000_000, {"data_dma": 40_000_000, "buffer": 10_000_000}, makespan)
     return {
         "schema": "neurosim.summary/1",
         "neurosim": "0.1.0",
@@ -50,32 +47,33 @@ def summary() -> dict[str, Any]:
             "peak_gb_per_s": 368.0,
         },
         "flops": 2 * 2048**3,
+        "flops_by_dtype": {"bfloat16": 2 * 2048**3},
         "mfu": 0.728,
         "mbu": 0.38,
         "roofline": {
             "intensity_flop_per_byte": 409.6,
+            "bandwidth_gb_per_s": 368.0,
             "ridge_flop_per_byte": 213.6,
             "attainable_tflop_per_s": 78.6,
             "achieved_tflop_per_s": 57.3,
             "peak_tflop_per_s": 78.6,
             "bound": "compute",
         },
-        "sbuf": {"peak_bytes": 10 * 2**20, "capacity_bytes": 24 * 2**20},
-        "psum": {"peak_bytes": 2**20, "capacity_bytes": 2**21},
+        "sbuf": {"peak_partition_bytes": 100 * 2**10, "capacity_partition_bytes": 224 * 2**10, "filled": 0.4},
+        "psum": {"peak_partition_bytes": 4096, "capacity_partition_bytes": 16384, "filled": 0.25},
         "lines": [
             {
                 "file": f"a/long/way/to/kernels/matmul_{index}.py",
                 "line": 40 + index,
                 "function": "matmul",
-                "source": "nisa.nc_matmul(dst=acc[...], stationary=a_tile, moving=b_tile, accumulate=k > 0)"
-                * 2,
+                "source": "nisa.nc_matmul(dst=acc[...], stationary=a_tile, moving=b_tile, accumulate=k > 0)" * 2,
                 "instruction": "nc_matmul",
                 "engine": "tensor",
                 "count": 2048,
                 "busy_ps": 210_000_000,
                 "share": 0.7,
                 "stall_ps": 50_000_000,
-                "stall_reason": "semaphore" if index else None,
+                "stall_reason": "data_dma" if index else None,
             }
             for index in range(9)
         ],
@@ -109,14 +107,16 @@ def test_it_says_what_a_reader_asks_for(summary: dict[str, Any]) -> None:
     assert "read 33.6 MB at 112 GB/s" in text
     assert "a_t bfloat16[2048, 2048]" in text
     assert "matmul_0.py:40" in text
-    assert re.search(r"^tensor +█+▒+·+ +70.0 % +16.7 % +13.3 % +semaphore 13.3 %$", text, re.MULTILINE)
+    assert "SBUF 100 KiB of 224 KiB" in text
+    assert "data from DMA, 50.0 µs" in text
+    assert re.search(r"^tensor +█+▒+·+ +70.0 % +16.7 % +13.3 % +data from DMA 13.3 %$", text, re.MULTILINE)
 
 
 def test_the_dma_engines_are_one_row(summary: dict[str, Any]) -> None:
     rows = [line for line in report(summary).splitlines() if line.startswith("dma")]
     assert len(rows) == 1
     assert rows[0].startswith("dma ×16")
-    assert "each busy 1.7–6.7 %" in rows[0]
+    assert "data from DMA 1.7 %; each 1.7–6.7 %" in rows[0]
 
 
 def test_a_kernel_without_traffic_or_time_has_a_report(summary: dict[str, Any]) -> None:
@@ -161,8 +161,6 @@ def test_sizes(size: int, text: str) -> None:
     assert units.binary(size) == text
 
 
-@pytest.mark.parametrize(
-    ("fraction", "text"), [(0, "0.0 %"), (0.0001, "<0.1 %"), (0.5, "50.0 %"), (1, "100.0 %")]
-)
+@pytest.mark.parametrize(("fraction", "text"), [(0, "0.0 %"), (0.0001, "<0.1 %"), (0.5, "50.0 %"), (1, "100.0 %")])
 def test_percentages(fraction: float, text: str) -> None:
     assert units.percent(fraction) == text

@@ -1,0 +1,208 @@
+"""What timing gives back: every op with its start and end, and an account of each engine's time.
+
+All times are integer picoseconds from the start of the kernel's body; the launch comes before and is not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.chip import Chip
+
+Ints = NDArray[np.int64]
+
+ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
+"""Units with an instruction stream; ``dma0`` and so on come after them."""
+
+
+class Stall(IntEnum):
+    """Why a unit waited.
+
+    Attributes:
+        NONE: it did not.
+        DATA_DMA: for data that a DMA brings.
+        DATA_ENGINE: for a result of another engine, or of an earlier instruction of its own.
+        OVERWRITE: for old contents that are still in use, or still being written (WAR, WAW).
+        BUFFER: for space in SBUF or PSUM.
+        EDGE: for a record that the kernel asked to wait for.
+        QUEUE: for the DMA queue: its issue interval, or too many DMAs in flight.
+        DESCRIPTORS: a DMA engine, for work.
+        BANDWIDTH: a DMA engine, for HBM.
+    """
+
+    NONE = 0
+    DATA_DMA = 1
+    DATA_ENGINE = 2
+    OVERWRITE = 3
+    BUFFER = 4
+    EDGE = 5
+    QUEUE = 6
+    DESCRIPTORS = 7
+    BANDWIDTH = 8
+
+
+REASONS: Final = tuple(reason.name.lower() for reason in Stall)
+"""Names of the reasons, by number."""
+
+
+class Op(IntEnum):
+    """What one op is: a record makes one or more."""
+
+    INSTRUCTION = 0
+    LOAD_STATIONARY = 1
+    MATMUL = 2
+    ACCUMULATOR_READ = 3
+    TABLE_LOAD = 4
+    TRIGGER = 5
+    TRANSFER = 6
+
+
+OP_DTYPE: Final = np.dtype(
+    [
+        ("record", np.int32),
+        ("unit", np.int16),
+        ("kind", np.int8),
+        ("reason", np.int8),
+        ("start_ps", np.int64),
+        ("end_ps", np.int64),
+        ("stall_ps", np.int64),
+        ("held_ps", np.int64),
+        ("busy_ps", np.int64),
+    ]
+)
+"""Columns of ``Timeline.ops``.
+
+``unit`` indexes ``Timeline.units``; ``reason`` (a :class:`Stall`) says why the unit did nothing for ``stall_ps``
+before ``start_ps``; of the time from start to end, ``held_ps`` waited for HBM's bandwidth, ``busy_ps`` is the unit's
+own work, and what is left went on behind the op before (a LoadStationary behind a MATMUL).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where an engine's time went: ``busy_ps + sum(stall_ps.values()) + idle_ps`` is the makespan.
+
+    Attributes:
+        busy_ps: doing its own work.
+        stall_ps: waiting before or within an op, by reason, each reason present.
+        idle_ps: after its last op.
+    """
+
+    busy_ps: int
+    stall_ps: dict[str, int]
+    idle_ps: int
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """One core's run of a program.
+
+    Attributes:
+        core: which core.
+        chip: what was timed.
+        makespan_ps: from the start of the body to the last completion.
+        launch_ps: what the call costs beside the body; not part of the makespan.
+        units: names of the engines, in the order of ``ops["unit"]``.
+        ops: structured array (``OP_DTYPE``), by unit, then by start.
+        engines: an account per name of ``units``.
+        records: indices of this core's records.
+        start_ps: by record of the program (of any core), when its engine took it.
+        complete_ps: by record, when its result can be used, on its own engine or in memory.
+        reason: by record, the :class:`Stall` that decided its start; NONE when it was its engine.
+        waited_for: by record, the record that decided its start, -1 for none.
+        queued_behind: by record, the DMA whose data moved first, -1 for none.
+        hbm_read_bytes, hbm_written_bytes: traffic with HBM.
+        flops: useful floating-point operations of the tensor engine, by dtype.
+        peak_ps: how long these take at each dtype's peak rate.
+    """
+
+    core: int
+    chip: Chip
+    makespan_ps: int
+    launch_ps: int
+    units: tuple[str, ...]
+    ops: NDArray[Any]
+    engines: Mapping[str, Account]
+    records: Ints
+    start_ps: Ints
+    complete_ps: Ints
+    reason: NDArray[np.int8]
+    waited_for: Ints
+    queued_behind: Ints
+    hbm_read_bytes: int
+    hbm_written_bytes: int
+    flops: Mapping[str, int]
+    peak_ps: float
+
+    @property
+    def total_ps(self) -> int:
+        """Launch and makespan."""
+        return self.launch_ps + self.makespan_ps
+
+    @cached_property
+    def busy_ps(self) -> dict[str, int]:
+        """Busy time, by engine."""
+        return {name: account.busy_ps for name, account in self.engines.items()}
+
+    @cached_property
+    def stall_ps(self) -> dict[str, dict[str, int]]:
+        """Waiting time, by engine and reason."""
+        return {name: account.stall_ps for name, account in self.engines.items()}
+
+    @cached_property
+    def idle_ps(self) -> dict[str, int]:
+        """Time after the last op, by engine."""
+        return {name: account.idle_ps for name, account in self.engines.items()}
+
+    @property
+    def mfu(self) -> float:
+        """Useful FLOPs, each against its dtype's peak, as a share of the makespan: 0 to 1."""
+        return self.peak_ps / self.makespan_ps if self.makespan_ps else 0.0
+
+    @property
+    def mbu(self) -> float:
+        """HBM traffic against HBM's bandwidth, as a share of the makespan: 0 to 1."""
+        size_bytes = self.hbm_read_bytes + self.hbm_written_bytes
+        moved_ps = size_bytes / self.chip.hbm.bandwidth_gb_per_s * 1000
+        return moved_ps / self.makespan_ps if self.makespan_ps else 0.0
+
+
+def unit_names(chip: Chip) -> tuple[str, ...]:
+    """Return the names of a core's units, in their fixed order."""
+    return (*ENGINES, *(f"dma{index}" for index in range(chip.dma.engines)))
+
+
+def arrange(ops: NDArray[Any]) -> NDArray[Any]:
+    """Sort ops by unit and start, and fill in ``stall_ps`` and ``busy_ps`` from their starts and ends."""
+    ops = ops[np.lexsort((ops["start_ps"], ops["unit"]))]
+    borders = np.flatnonzero(np.diff(ops["unit"])) + 1
+    for part in np.split(ops, borders):
+        if not len(part):
+            continue
+        reached = np.zeros(len(part), dtype=np.int64)  # up to when the unit was occupied before each op
+        reached[1:] = np.maximum.accumulate(part["end_ps"])[:-1]
+        part["stall_ps"] = np.maximum(part["start_ps"] - reached, 0)
+        alone = part["end_ps"] - np.maximum(part["start_ps"], reached)
+        part["busy_ps"] = np.maximum(alone, 0) - part["held_ps"]
+    return ops
+
+
+def accounts(ops: NDArray[Any], units: tuple[str, ...], makespan_ps: int) -> dict[str, Account]:
+    """Add up arranged ops into an account per unit."""
+    totals = np.zeros((len(units), len(Stall)), dtype=np.int64)
+    np.add.at(totals, (ops["unit"], ops["reason"]), ops["stall_ps"])
+    np.add.at(totals, (ops["unit"], np.full(len(ops), Stall.BANDWIDTH)), ops["held_ps"])
+    busy = np.zeros(len(units), dtype=np.int64)
+    np.add.at(busy, ops["unit"], ops["busy_ps"])
+    result = {}
+    for name, stalls, working in zip(units, totals.tolist(), busy.tolist(), strict=True):
+        stall_ps = dict(zip(REASONS[1:], stalls[1:], strict=True))
+        result[name] = Account(working, stall_ps, makespan_ps - working - sum(stalls))
+    return result
