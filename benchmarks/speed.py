@@ -2,8 +2,8 @@
 
     python benchmarks/speed.py [--size 2048] [--repeats 5]
 
-These are wall times of this machine, not simulated times. The budget is a ratio of 8 at size 2048. Peak memory is that
-of a process that runs the simulator once and nothing else.
+These are wall times of this machine, not simulated times. The budget is 8 times NumPy's at size 2048. Peak memory is
+that of a process that runs the simulator once and nothing else.
 """
 
 from __future__ import annotations
@@ -16,56 +16,151 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 BUDGET = 8.0
 MEMORY_BUDGET_MIB = 400
 SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-"""Settings that make NumPy's matmul slower, and with it the ratio better than it is."""
+"""Settings that make NumPy's matmul slower, and the ratio look better than it is."""
 
 
 def without_slow_blas() -> None:
-    """Start again without the variables that slow NumPy down; OpenBLAS reads them when it is loaded."""
+    """Start again without the variables that slow NumPy down: OpenBLAS reads them when it is loaded."""
     if any(name in os.environ for name in SLOWING):
         environment = {name: value for name, value in os.environ.items() if name not in SLOWING}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
 
 
-def seconds(action: Callable[[], Any], repeats: int) -> float:
-    """Median wall time of ``repeats`` calls, after one that is not counted."""
+def seconds(action: Callable[[], Any], repeats: int) -> list[float]:
+    """Return the wall times of ``repeats`` calls, after one that is not counted."""
     action()
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
         action()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return times
 
 
 def matmul_case(size: int) -> tuple[Any, Any, Any]:
-    """The packaged matmul kernel with its operands."""
+    """Return the packaged matmul kernel and its operands."""
     from neurosim.demo import matmul_inputs
     from neurosim.loading import load_kernel, packaged_kernel
 
     return load_kernel(f"{packaged_kernel('matmul.py')}:matmul"), *matmul_inputs(size)
 
 
-def measure(size: int, repeats: int) -> dict[str, float]:
-    """Wall seconds of NumPy and of each part of the simulator."""
+def measure(size: int, repeats: int) -> None:
+    """Print NumPy's time, the simulator's and its parts, and the ratio."""
     import numpy as np
 
     import neurosim
+    from neurosim.report.summary import summary
+    from neurosim.timing import time as time_program
 
     kernel, a_t, b = matmul_case(size)
-    left, right = a_t.astype(np.float32).T.copy(), b.astype(np.float32)
-    numpy = seconds(lambda: left @ right, 2 * repeats)
-    del left, right
-    total = seconds(lambda: neurosim.profile(kernel, chip="trn2")(a_t, b).timeline, repeats)
-    values = seconds(lambda: neurosim.simulate(kernel, chip="trn2")(a_t, b), repeats)
-    return {"numpy": numpy, "total": total, "values": values}
+    numpy_times = seconds(partial(np.matmul, a_t.astype(np.float32).T.copy(), b.astype(np.float32)), 2 * repeats)
+    chip = neurosim.load_chip("trn2")
+    all_times = seconds(lambda: neurosim.profile(kernel, chip=chip)(a_t, b), repeats)
+    value_times = seconds(lambda: neurosim.simulate(kernel, chip=chip)(a_t, b), repeats)
+    result = neurosim.simulate(kernel, chip=chip)(a_t, b)
+    program = result.program
+    specs = [neurosim.spec(array.shape, array.dtype) for array in (a_t, b)]
+    record_times = seconds(lambda: neurosim.simulate(kernel, chip=chip, values=False)(*specs), repeats)
+    time_times = seconds(lambda: time_program(program, chip), repeats)
+    summary_times = seconds(lambda: summary(program, result.timeline, chip), repeats)
+
+    print(f"{size} × {size} × {size} bfloat16 on {chip.name}, {len(program)} instructions; wall time, not simulated")
+    rows = (
+        ("numpy float32 a @ b", numpy_times),
+        ("simulator: values and timeline", all_times),
+        ("  values, checks and record", value_times),
+        ("  record alone, without values", record_times),
+        ("  timeline of the record", time_times),
+        ("  summary, for a report", summary_times),
+    )
+    print(f"{'':34}{'median':>10}{'least':>10}{'most':>10}   ms")
+    for name, times in rows:
+        cells = (statistics.median(times), min(times), max(times))
+        print(f"{name:34}" + "".join(f"{1e3 * cell:10.1f}" for cell in cells))
+    per_instruction = statistics.median(record_times) / len(program)
+    print(
+        f"front end: {1e6 * per_instruction:.1f} µs an instruction of this kernel (record alone), "
+        f"{1e6 * repeated_instruction(repeats):.1f} µs one that is repeated"
+    )
+    ratio = statistics.median(all_times) / statistics.median(numpy_times)
+    budget = f"budget {BUDGET:g}" if size == 2048 else f"the budget of {BUDGET:g} is for 2048"
+    print(f"ratio to numpy: {ratio:.1f} ({budget})")
 
 
-def peak_mib() -> float:
-    """Peak resident memory of this process so far, in MiB (Linux counts KiB, macOS bytes)."""
+def repeated_instruction(repeats: int, count: int = 10_000) -> float:
+    """Return the seconds that recording one more instruction takes, when its like was recorded before."""
+    import neurosim  # isort: skip  (makes nki importable)
+    import nki.isa as nisa
+    import nki.language as nl
+
+    def kernel(x: Any, count: int) -> Any:
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x)
+        for _ in range(count):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    run = neurosim.simulate(kernel, chip="trn2", values=False)
+    x = neurosim.spec((128, 512), "float32")
+    return statistics.median(seconds(lambda: run(x, count), repeats)) / count
+
+
+def measure_memory(size: int) -> None:
+    """Print the peak memory of a process that runs the simulator once."""
+    command = [sys.executable, __file__, "--size", str(size), "--once"]
+    peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    budget = f"budget {MEMORY_BUDGET_MIB}" if size <= 2048 else f"the budget of {MEMORY_BUDGET_MIB} is for 2048"
+    print(f"peak memory: {peak:.0f} MiB ({budget})")
+
+
+def once(size: int) -> None:
+    """Run the simulator once; print the peak memory in MiB (Linux counts KiB, macOS bytes)."""
+    import neurosim
+
+    kernel, a_t, b = matmul_case(size)
+    neurosim.profile(kernel, chip="trn2")(a_t, b).report()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def describe_machine() -> None:
+    """Print what the times depend on: the processors, and the BLAS that NumPy calls."""
+    print(f"{os.cpu_count()} processors")
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return  # it comes with the `bench` extra
+    import numpy  # noqa: F401  (loads its BLAS)
+
+    for library in threadpool_info():
+        if library.get("user_api") == "blas":
+            print(f"numpy's BLAS: {library['internal_api']} {library['version']}, {library['num_threads']} threads")
+
+
+def main() -> None:
+    """Parse the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--size", type=int, default=2048)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    without_slow_blas()
+    if options.once:
+        once(options.size)
+        return
+    describe_machine()
+    measure(options.size, options.repeats)
+    measure_memory(options.size)
+
+
+if __name__ == "__main__":
+    main()

@@ -144,6 +144,11 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             raise Unsupported("nc_matmul: perf_mode double_row is not built yet", advice="leave perf_mode out")
         return super().place(chip)
 
+    def admit(self, lanes: Lanes) -> None:
+        """Refuse ``accumulate=True`` where no matmul wrote."""
+        if self.accumulate and lanes.where_written(self.dst) != MATMUL:
+            self._refuse_accumulate(lanes)
+
     def execute(self, lanes: Lanes) -> None:
         """Multiply into PSUM according to what it holds."""
         if self.is_transpose:
@@ -176,7 +181,6 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         if state == MATMUL:
             return False
         if self.accumulate:
-            self._refuse_accumulate(lanes)
             return False
         if state == UNWRITTEN:
             return True

@@ -17,7 +17,7 @@ from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import alu
 from neurosim.operators import Operator
-from neurosim.rules import Broken, column, same_elements
+from neurosim.rules import Broken, column, operator_exists, same_elements
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
@@ -58,6 +58,7 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
                 yield Broken(f"op={op!r} is not an operator of tensor_scalar", (), "see nl.add, nl.multiply, …")
                 return
             kinds.add("bitvec" if known.kind == "bitvec" else "arithmetic")
+            yield operator_exists(known.name, chip)
             yield from self._operand_rules(known, name, operand)
         if self.op1 is None and self.operand1 is not None:
             yield Broken("operand1 is given without op1", (), "give both or neither")
@@ -66,15 +67,17 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
         yield from self._engine_rules(chip, "bitvec" in kinds)
 
     def _operand_rules(self, op: alu.AluOp, name: str, operand: Any) -> Iterator[Broken | None]:
+        tiles = (self.dst, self.data)
+        if op.kind == "bitvec" and not all(
+            tile.dtype.is_integer and tile.dtype.size_bytes == self.data.dtype.size_bytes for tile in tiles
+        ):
+            yield Broken(f"nl.{op.name} takes integers of one size", tuple(tile.describe() for tile in tiles))
         if op.arity == 1:
             if operand is not None and not (isinstance(operand, (int, float)) and operand == 0):
                 yield Broken(f"nl.{op.name} takes one side, and {name} is {operand!r}", (), f"pass {name}=0.0")
         elif operand is None:
             yield Broken(f"nl.{op.name} needs {name}", (), "pass a number or a [P, 1] tile")
         elif op.kind == "bitvec":
-            tiles = (self.dst, self.data)
-            if not all(tile.dtype.is_integer and tile.dtype.size_bytes == self.data.dtype.size_bytes for tile in tiles):
-                yield Broken(f"nl.{op.name} takes integers of one size", tuple(tile.describe() for tile in tiles))
             if not isinstance(operand, (Tile, int, np.integer)):
                 yield Broken(f"nl.{op.name}: {name} is {operand!r}", (), "pass an int or an integer tile")
             yield column(name, operand, self.data, (self.data.dtype,))

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from neurosim.chip import Chip
 from neurosim.dtypes import int32, uint32
 from neurosim.engines import Engine, Memory
+from neurosim.errors import UnknownBehavior
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import alu
 from neurosim.operators import Operator
-from neurosim.rules import Broken, not_both_in_psum, same_elements
+from neurosim.rules import Broken, not_both_in_psum, operator_exists, same_elements
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
+
+_NOT_INTEGER = ("divide", "power", "mod", "fmod", "abs_max", "abs_min")
 
 
 class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector, Engine.gpsimd)):
@@ -51,6 +54,7 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
         if op is None or op.arity != 2:
             yield Broken(f"op={self.op!r} is not a binary operator", (), "see nl.add, nl.maximum, nl.bitwise_and, …")
             return
+        yield operator_exists(op.name, chip)
         if op.kind == "bitvec":
             sizes = {tile.dtype.size_bytes for tile in self._tiles()}
             if len(sizes) > 1 or not all(tile.dtype.is_integer for tile in self._tiles()):
@@ -70,9 +74,15 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """GpSimd for power and for exact 32-bit integers in SBUF, else Vector."""
+        op = alu.ALU[self.op.name]
+        if self._is_exact() and not self._in_psum() and self.engine is not Engine.vector and op.name in _NOT_INTEGER:
+            raise UnknownBehavior(
+                f"tensor_tensor: {self.op!r} of {self.data1.dtype} on GpSimd",
+                numbers=tuple(tile.describe() for tile in self._tiles()),
+                advice="the manual does not say how the integer result rounds: cast a tile to float32 first",
+            )
         if self.engine is not Engine.unknown:
             return super().place(chip)
-        op = alu.ALU[self.op.name]
         if op.name == "power" or (self._is_exact() and op.kind != "bitvec" and not self._in_psum()):
             return Engine.gpsimd, frozenset({Engine.gpsimd})
         same = {Engine.vector} if self._in_psum() or self._is_exact() else {Engine.vector, Engine.gpsimd}

@@ -67,13 +67,13 @@ def load_rows(tensor, k_tiles, start, size):
 
 
 def block_sizes(bytes_per_column):
-    """Return block sizes for M and N at which both operands, and a block ahead of each, fit into SBUF.
+    """Return block sizes for M and N at which a block of b and two of a_t (one on its way in) fit into SBUF.
 
     ``bytes_per_column`` is what one column of K elements takes of each partition.
     """
     block_m, block_n = BLOCK_M, BLOCK_N
     room = nl.tile_size.sbuf_fmax_bytes - 4 * BLOCK_N * 4  # rows of the result on their way out
-    while bytes_per_column * 2 * (block_m + block_n) > room and block_n > 1:
+    while bytes_per_column * (block_n + 2 * block_m) > room and block_n > 1:
         block_n = max(block_n // 2, 1)
         block_m = min(block_m, block_n)
     return block_m, block_n

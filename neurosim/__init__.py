@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from neurosim.chip import Chip
     from neurosim.devices import load_chip
     from neurosim.run import Result, profile, simulate
+    from neurosim.specs import spec
 
-__all__ = ["Chip", "Result", "load_chip", "profile", "simulate"]
+__all__ = ["Chip", "Result", "load_chip", "profile", "simulate", "spec"]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -24,6 +25,7 @@ _HOMES = {
     "load_chip": "neurosim.devices",
     "profile": "neurosim.run",
     "simulate": "neurosim.run",
+    "spec": "neurosim.specs",
 }
 
 _finder.install()

@@ -340,7 +340,7 @@ def _value(what: str, value: Any, kind: Any, unit: str) -> Value:
         raise ConfigurationError(f"{what} = {value!r} is no {unit}")
     if kind is int or kind is float:
         return _number(what, value, kind, unit)
-    names = _names(value, nested=get_args(kind)[0] is not str)
+    names: Value | None = _names(value, nested=get_args(kind)[0] is not str)
     if names is None:
         raise ConfigurationError(f"{what} = {value!r} is no list of {unit}")
     return names

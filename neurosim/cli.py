@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from neurosim import finder
 from neurosim.errors import ConfigurationError, NeurosimError
-from neurosim.loading import FORMS, load_kernel, parse_arguments
+from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
 
 app = typer.Typer(
     help="Run NKI kernels on a simulated NeuronCore: exact values, a time, and the reason for the time.",
@@ -55,7 +59,8 @@ def run(
         raise ConfigurationError(f"there is no file {script}")
     sys.argv = [str(script), *(arguments or [])]
     sys.path.insert(0, str(script.resolve().parent))
-    runpy.run_path(str(script), run_name="__main__")
+    with _users_errors(str(script)):
+        runpy.run_path(str(script), run_name="__main__")
 
 
 @app.command()
@@ -65,12 +70,16 @@ def profile(
     chip: ChipName = "trn2",
     json_file: Json = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    values: Annotated[bool, typer.Option(help="Compute; without, record and time only.")] = True,
 ) -> None:
     """Run one kernel on random inputs of the given shapes and print its report."""
     import neurosim
 
-    positional, named = parse_arguments(arguments or [], seed)
-    result = neurosim.profile(load_kernel(kernel), chip=chip)(*positional, **named)
+    positional, named = parse_arguments(arguments or [], seed, values=values)
+    with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
+        function = load_kernel(kernel)
+        check_call(function, positional, named)
+        result = neurosim.profile(function, chip=chip, values=values)(*positional, **named)
     summary = result.summary()
     _print_report(summary)
     _write_json(json_file, summary)
@@ -103,6 +112,21 @@ def _figure_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+@contextlib.contextmanager
+def _users_errors(file: str) -> Iterator[None]:
+    """Print the traceback of an error in a user's file from that file on: how it was started says nothing."""
+    try:
+        yield
+    except NeurosimError:
+        raise
+    except Exception as error:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename != file:
+            frames = frames.tb_next
+        traceback.print_exception(type(error), error, frames or error.__traceback__)
+        raise typer.Exit(1) from None
+
+
 def _print_report(summary: dict[str, Any]) -> None:
     from neurosim.report.text import report
 
@@ -116,6 +140,7 @@ def _write_json(file: Path | None, content: Any) -> None:
 
 def main() -> None:
     """Entry point. An error that neurosim raises on purpose is printed as its message, with exit code 1."""
+    finder.install(force=True)
     try:
         app()
     except NeurosimError as error:

@@ -149,6 +149,9 @@ class Instruction:
         """Yield what is broken; evaluated once per signature."""
         yield from ()
 
+    def admit(self, lanes: Lanes) -> None:
+        """Raise when what the operands' memory has been through forbids this; looks at states, not at values."""
+
     def execute(self, lanes: Lanes) -> None:
         """Compute values. Sees no clock."""
         raise NotImplementedError
@@ -198,8 +201,9 @@ class Instruction:
                 key.append(type(value))
         try:
             found = kernel.signatures.get(tuple(key))
-        except TypeError:
-            found = None
+        except TypeError:  # a list within a tuple, an array: rules say whether that is allowed
+            key = [freeze(entry) for entry in key]
+            found = kernel.signatures.get(tuple(key))
         if found is None:
             found = self._define(kernel, tuple(key), tensors)
         return self._run(kernel, found, tensors)
@@ -235,7 +239,10 @@ class Instruction:
                     advice="begin with a reduce_cmd that resets them",
                 )
             slots += (registers.id, 0)
-        self.execute(Lanes(kernel, engine))
+        lanes = Lanes(kernel, engine)
+        self.admit(lanes)
+        if kernel.values:
+            self.execute(lanes)
         written = self.holes(holes) if holes else holes
         for name, tensor, operand in tensors:
             if operand.access is not Access.READ:
@@ -243,12 +250,8 @@ class Instruction:
         for kind, access in states:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN
-        program = kernel.program
-        index = program.append(signature_id, slots, kernel.stack(), kernel.core)
         label: str | None = self.name  # type: ignore[attr-defined]
-        if label is not None:
-            program.names[index] = label
-        return NkiInstruction(program, index, label)
+        return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label), label)
 
     def _mark(self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None) -> None:
         storage = tensor.allocation.storage

@@ -44,13 +44,19 @@ class Kernel:
         chip: what the kernel runs on.
         program: what it has recorded so far.
         core: which NeuronCore this is.
+        values: whether instructions compute; otherwise they are checked and recorded only.
+        block: number of the ``no_reorder`` block that instructions are in now, -1 outside.
     """
 
     chip: Chip
     program: Program
     core: int = 0
+    values: bool = True
+    block: int = -1
     signatures: dict[Any, Any] = field(default_factory=dict)
     allocations: list[Allocation] = field(default_factory=list)
+    _blocks: int = 0
+    _block_last: int = -1
     _stack_ids: dict[Any, int] = field(default_factory=dict)
     _skipped: dict[CodeType, bool] = field(default_factory=dict)
     _planes: dict[Memory, Storage] = field(default_factory=dict)
@@ -141,9 +147,11 @@ class Kernel:
                 return self._on_plane(extents, format_, memory, name, row_bytes, address)
             return self._register(extents, format_, memory, name, row_bytes, None, "tile")
 
-    def adopt(self, shape: tuple[int, ...], dtype: DType, buffer: Bytes, name: str) -> NkiTensor:
-        """Make an HBM tensor over a caller's bytes; they are copied before the first write."""
-        return self._register(shape, dtype, Memory.shared_hbm, name, int(buffer.size), buffer, "input")
+    def adopt(
+        self, shape: tuple[int, ...], dtype: DType, size_bytes: int, buffer: Bytes | None, name: str
+    ) -> NkiTensor:
+        """Make an HBM tensor over a caller's bytes, if any; they are copied before the first write."""
+        return self._register(shape, dtype, Memory.shared_hbm, name, size_bytes, buffer, "input")
 
     def _register(
         self,
@@ -282,6 +290,30 @@ class Kernel:
                 StorageInfo(name, Memory.state, shape, dtypes.float32, 0, storage.row_bytes, self.stack(), "state"),
             )
         return storage
+
+    def record(self, signature: int, slots: Sequence[int], name: str | None) -> int:
+        """Append a record at the kernel's present line and return its index."""
+        program = self.program
+        index = program.append(signature, slots, self.stack(), self.core, self.block)
+        if name is not None:
+            program.names[index] = name
+        if self.block >= 0:
+            if self._block_last >= 0:
+                program.edges.append((index, self._block_last))
+            self._block_last = index
+        return index
+
+    @contextlib.contextmanager
+    def no_reorder(self) -> Iterator[None]:
+        """Keep the order of all instructions inside: each depends on the one before it. A block may be nested."""
+        if self.block >= 0:
+            yield
+            return
+        self.block, self._blocks, self._block_last = self._blocks, self._blocks + 1, -1
+        try:
+            yield
+        finally:
+            self.block = -1
 
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import ConfigurationError
+from neurosim.specs import spec
 
 _ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)")
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
@@ -81,8 +83,10 @@ def packaged_kernel(file: str) -> Path:
     raise ConfigurationError(f"kernel file {file} is missing", numbers=tuple(f"looked at {place}" for place in places))
 
 
-def parse_arguments(words: Sequence[str], seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
+def parse_arguments(words: Sequence[str], seed: int = 0, *, values: bool = True) -> tuple[list[Any], dict[str, Any]]:
     """Return positional and named arguments. Array *i* depends on ``seed``, *i* and its own form alone.
+
+    With ``values=False`` there is no data: shapes with dtypes become :func:`neurosim.specs.spec`.
 
     Raises:
         ConfigurationError: a word that has none of the forms.
@@ -92,7 +96,8 @@ def parse_arguments(words: Sequence[str], seed: int = 0) -> tuple[list[Any], dic
     for index, word in enumerate(words):
         match = _NAMED.fullmatch(word)
         text = match["value"] if match else word
-        value = _value(text, word, bool(match), np.random.default_rng([seed, index]))
+        generator = np.random.default_rng([seed, index]) if values else None
+        value = _value(text, word, bool(match), generator)
         if match is None:
             if named:
                 raise ConfigurationError(
@@ -106,6 +111,20 @@ def parse_arguments(words: Sequence[str], seed: int = 0) -> tuple[list[Any], dic
     return positional, named
 
 
+def check_call(kernel: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Check that a kernel takes these arguments.
+
+    Raises:
+        ConfigurationError: one is missing, unknown or too many.
+    """
+    signature = inspect.signature(kernel)
+    try:
+        signature.bind(*positional, **named)
+    except TypeError as error:
+        name = getattr(kernel, "__name__", "kernel")
+        raise ConfigurationError(f"{name}: {error}", numbers=(f"it takes {signature}",)) from None
+
+
 def random_array(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -> npt.NDArray[Any]:
     """Make an input: standard normal floats, integers from 0 to 99, fair bools."""
     if dtype.kind == Kind.FLOAT:
@@ -115,7 +134,7 @@ def random_array(shape: Sequence[int], dtype: DType, generator: np.random.Genera
     return generator.integers(0, 100, shape).astype(dtype.numpy)
 
 
-def _value(text: str, word: str, is_named: bool, generator: np.random.Generator) -> Any:
+def _value(text: str, word: str, is_named: bool, generator: np.random.Generator | None) -> Any:
     match = _ARRAY.fullmatch(text)
     if match:
         dtype = dtypes.of(match["dtype"])
@@ -124,7 +143,8 @@ def _value(text: str, word: str, is_named: bool, generator: np.random.Generator)
                 f"argument {word!r}: {match['dtype']!r} is not a dtype",
                 numbers=("known: " + ", ".join(dtypes.ALL),),
             )
-        return random_array([int(extent) for extent in match["shape"].split("x")], dtype, generator)
+        shape = [int(extent) for extent in match["shape"].split("x")]
+        return spec(shape, dtype) if generator is None else random_array(shape, dtype, generator)
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for number in (int, float):

@@ -57,23 +57,24 @@ class Storage:
         memory: where it lives.
         partitions: number of partitions, 0 in HBM.
         row_bytes: bytes in each partition; in HBM, bytes in all.
-        buffer: the bytes, one-dimensional, partition after partition.
+        size_bytes: bytes in all.
         state: the one state that all bytes have, or -1 when the shadow says it per granule.
         origin: where the last hole that was written here came from.
     """
 
     __slots__ = (
+        "_buffer",
         "_granule",
         "_owners",
         "_pending_bytes",
         "_shadow",
         "borrowed",
-        "buffer",
         "id",
         "memory",
         "origin",
         "partitions",
         "row_bytes",
+        "size_bytes",
         "state",
     )
 
@@ -89,10 +90,9 @@ class Storage:
         self.memory = memory
         self.partitions = partitions
         self.row_bytes = row_bytes
-        size = row_bytes * max(partitions, 1)
+        self.size_bytes = row_bytes * max(partitions, 1)
         self.borrowed = buffer is not None
-        # zeros, not empty: the system hands out untouched pages for free, and nothing depends on stale bytes
-        self.buffer: Bytes = np.zeros(size, np.uint8) if buffer is None else buffer
+        self._buffer = buffer
         self.state = UNWRITTEN if buffer is None else WRITTEN
         self.origin: HoleOrigin | None = None
         self._granule = granule
@@ -101,14 +101,17 @@ class Storage:
         self._owners: npt.NDArray[np.uint16] | None = None
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes in all."""
-        return int(self.buffer.size)
+    def buffer(self) -> Bytes:
+        """The bytes, one-dimensional, partition after partition; made when first asked for."""
+        if self._buffer is None:
+            # zeros, not empty: the system hands out untouched pages for free, and nothing depends on stale bytes
+            self._buffer = np.zeros(self.size_bytes, np.uint8)
+        return self._buffer
 
     def detach(self) -> None:
         """Copy borrowed bytes (a caller's array) before the first write to them."""
         if self.borrowed:
-            self.buffer = self.buffer.copy()
+            self._buffer = self.buffer.copy()
             self.borrowed = False
 
     def _materialise(self, tensor: NkiTensor) -> Bytes:

@@ -27,8 +27,10 @@ class Broken:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number; bool is none."""
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+    """Return whether a value is a real number, a scalar of ml_dtypes included; bool is none."""
+    if isinstance(value, (bool, np.bool_)):
+        return False
+    return isinstance(value, Real) or (isinstance(value, np.generic) and isinstance(value.item(), float))
 
 
 def _both(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> tuple[str, ...]:
@@ -110,6 +112,13 @@ def not_both_in_psum(name: str, tensor: Any, other_name: str, other: Any) -> Bro
         _both(name, tensor, other_name, other),
         "copy one of them to SBUF with nisa.tensor_copy first",
     )
+
+
+def operator_exists(op: str, chip: Chip) -> Broken | None:
+    """The generation has the operator (source: AWS Neuron SDK, ``nl.abs_max`` and ``nl.abs_min``)."""
+    if chip.generation >= 4 or op not in ("abs_max", "abs_min"):
+        return None
+    return Broken(f"nl.{op} needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "take nl.abs first, then the maximum")
 
 
 def access_rules(name: str, tensor: NkiTensor, chip: Chip) -> Iterator[Broken | None]:

@@ -8,22 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from neurosim import dtypes
+from neurosim.arguments import Arguments, outputs
 from neurosim.chip import Chip
 from neurosim.devices import load_chip
-from neurosim.errors import IllegalOperand, NeurosimError, Uninitialized, UnwrittenOutput
+from neurosim.errors import NeurosimError
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.lifetimes import check_capacity
-from neurosim.memory import array_bytes
 from neurosim.program import Program
-from neurosim.rules import bounding_box
+from neurosim.schedules import Schedule, add_edges
 from neurosim.timing import Timeline, time
-from neurosim.view import NkiTensor
-
-Array = npt.NDArray[Any]
 
 
 class Result:
@@ -69,31 +62,39 @@ class Result:
         return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"
 
 
-def simulate(kernel: Callable[..., Any], chip: str | Path | Chip | None = None) -> Callable[..., Result]:
+def simulate(
+    kernel: Callable[..., Any], chip: str | Path | Chip | None = None, *, values: bool = True
+) -> Callable[..., Result]:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
     Args:
         kernel: an ``@nki.jit`` kernel, or a plain function.
         chip: a name (``"trn2"``), a device file, or a :class:`Chip`; by default ``NEURON_PLATFORM_TARGET_OVERRIDE``,
             else trn2.
+        values: with False, record without computing: arguments may be :func:`neurosim.spec`, outputs are specs. The
+            run assumes that instructions with a predicate write everything and that indices are in range, and raises
+            where it would need a value.
 
     Raises (when called):
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
     """
     function = getattr(kernel, "function", kernel)
-    target = load_chip(chip)
+    schedule = getattr(kernel, "schedule", ())
+    target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
 
     def simulated(*args: Any, **kwargs: Any) -> Result:
-        return _run(function, target, args, kwargs)
+        return _run(function, target, args, kwargs, values, schedule)
 
     simulated.__name__ = getattr(function, "__name__", "kernel")
     simulated.__doc__ = function.__doc__
     return simulated
 
 
-def profile(kernel: Callable[..., Any], chip: str | Path | Chip | None = None) -> Callable[..., Result]:
+def profile(
+    kernel: Callable[..., Any], chip: str | Path | Chip | None = None, *, values: bool = True
+) -> Callable[..., Result]:
     """Like :func:`simulate`, and times the program at once."""
-    simulated = simulate(kernel, chip)
+    simulated = simulate(kernel, chip, values=values)
 
     def profiled(*args: Any, **kwargs: Any) -> Result:
         result = simulated(*args, **kwargs)
@@ -105,56 +106,18 @@ def profile(kernel: Callable[..., Any], chip: str | Path | Chip | None = None) -
     return profiled
 
 
-class _Arguments:
-    """Turns arrays into tensors, and remembers which array each came from."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._tensors: dict[int, tuple[Array, NkiTensor]] = {}
-
-    def adopt(self, value: Any, name: str) -> Any:
-        """Return ``value`` with a tensor in place of each array in it."""
-        if isinstance(value, np.ndarray):
-            return self._tensor(value, name)
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return type(value)(self.adopt(entry, f"{name}[{index}]") for index, entry in enumerate(value))
-        if isinstance(value, dict):
-            return {key: self.adopt(entry, f"{name}[{key!r}]") for key, entry in value.items()}
-        return value
-
-    def _tensor(self, array: Array, name: str) -> NkiTensor:
-        if id(array) in self._tensors:
-            return self._tensors[id(array)][1]
-        dtype = dtypes.of(array.dtype)
-        if dtype is None:
-            raise IllegalOperand(
-                f"argument {name} is {array.dtype}, which is not an NKI dtype",
-                numbers=("known: " + ", ".join(dtypes.ALL),),
-                advice="convert it first, e.g. with .astype(np.float32)",
-            )
-        if array.size == 0 or array.ndim == 0:
-            kind = "has no elements" if array.size == 0 else "has no axes"
-            raise IllegalOperand(
-                f"argument {name} {list(array.shape)} {dtype} {kind}",
-                advice="a tensor needs at least one element and axis",
-            )
-        buffer = array_bytes(np.ascontiguousarray(array))
-        tensor = self._kernel.adopt(array.shape, dtype, buffer, name)
-        self._tensors[id(array)] = (array, tensor)
-        return tensor
-
-    def write_back(self) -> None:
-        """Update the caller's arrays that the kernel wrote in place."""
-        for array, tensor in self._tensors.values():
-            if not tensor.allocation.storage.borrowed and array.flags.writeable:
-                array[...] = tensor.array()
-
-
-def _run(function: Callable[..., Any], chip: Chip, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
+def _run(
+    function: Callable[..., Any],
+    chip: Chip,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: bool,
+    schedule: Schedule,
+) -> Result:
     name = getattr(function, "__name__", "kernel")
     program = Program(chip.name, chip.generation)
-    kernel = Kernel(chip, program)
-    arguments = _Arguments(kernel)
+    kernel = Kernel(chip, program, values=values)
+    arguments = Arguments(kernel)
     bound = inspect.signature(function).bind(*args, **kwargs)
     with run(kernel):
         for parameter, value in bound.arguments.items():
@@ -163,63 +126,13 @@ def _run(function: Callable[..., Any], chip: Chip, args: tuple[Any, ...], kwargs
             returned = _call(function, bound)
         except NeurosimError as error:  # views know nothing of the kernel that makes them
             raise error.at(kernel.where_raised(error)) from error.__cause__
+        add_edges(program, schedule)
         check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
-        outputs = _outputs(returned, name)
+        result = Result(outputs(returned, kernel, name, arguments.kind), program, chip, name)
     arguments.write_back()
-    return Result(outputs, program, chip, name)
+    return result
 
 
 @boundary
 def _call(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
     return function(*bound.args, **bound.kwargs)
-
-
-def _outputs(returned: Any, name: str) -> Any:
-    """Return arrays in place of tensors; every byte of them must have been written."""
-    problems: list[Uninitialized | UnwrittenOutput] = []
-    outputs = _collect(returned, name, problems)
-    if problems:
-        if isinstance(problems[0], UnwrittenOutput):
-            problems[0].outputs = outputs
-        raise problems[0]
-    return outputs
-
-
-def _collect(value: Any, what: str, problems: list[Any]) -> Any:
-    if isinstance(value, NkiTensor):
-        if not value.buffer.is_hbm:
-            raise IllegalOperand(
-                f"{what} returns {value.describe()}; an output must be in HBM",
-                where=value.allocation.where,
-                advice="allocate it with buffer=nl.shared_hbm and store the tile with nisa.dma_copy",
-            )
-        problem = _unwritten(value, what)
-        if problem is not None:
-            problems.append(problem)
-        array = value.array()
-        return array.copy() if value.allocation.storage.borrowed else array
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(_collect(entry, what, problems) for entry in value)
-    if isinstance(value, dict):
-        return {key: _collect(entry, what, problems) for key, entry in value.items()}
-    return value
-
-
-def _unwritten(tensor: NkiTensor, what: str) -> Uninitialized | UnwrittenOutput | None:
-    storage = tensor.allocation.storage
-    mask = storage.unwritten(tensor)
-    if mask is None:
-        return None
-    origin = storage.origin
-    if origin is not None:
-        from neurosim.instruction import uninitialized
-
-        error = uninitialized(f"{what}: output {tensor.describe()}", bounding_box(mask), origin)
-        error.at(origin.where)
-        return error
-    return UnwrittenOutput(
-        f"{what}: output {tensor.describe()} was never fully stored",
-        where=tensor.allocation.where,
-        numbers=(f"never stored: {bounding_box(mask)}",),
-        advice="store every tile of it with nisa.dma_copy; the last tile of each axis may be smaller",
-    )

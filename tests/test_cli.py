@@ -115,9 +115,7 @@ def test_a_kernel_that_is_not_there(folder: Path, target: str, message: str) -> 
 
 
 def test_profile_prints_a_report_and_writes_json(folder: Path) -> None:
-    done = neurosim(
-        "profile", "double.py:double", "64x32:float32", "factor=3", "--json", "out.json", folder=folder
-    )
+    done = neurosim("profile", "double.py:double", "64x32:float32", "factor=3", "--json", "out.json", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "double on trn2" in done.stdout
     assert "x float32[64, 32]" in done.stdout
@@ -130,9 +128,39 @@ def test_a_wrong_kernel_is_a_message_and_no_traceback(folder: Path) -> None:
     done = neurosim("profile", "double.py:forgetful", "64x32:float32", folder=folder)
     assert done.returncode == 1
     assert done.stderr.startswith("Uninitialized: dma_copy")
-    assert "double.py:20" in done.stderr
+    assert "double.py:19" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "double: missing a required argument: 'x'"),
+        (["4x4:float32", "2", "3"], "double: too many positional arguments"),
+        (["4x4:float32", "factr=2"], "double: got an unexpected keyword argument 'factr'"),
+    ],
+)
+def test_arguments_that_the_kernel_does_not_take(folder: Path, words: list[str], message: str) -> None:
+    done = neurosim("profile", "double.py:double", *words, folder=folder)
+    assert done.returncode == 1
+    assert done.stderr == f"ConfigurationError: {message}\n  it takes (x, factor=2.0)\n"
+
+
+def test_an_error_in_a_kernel_shows_the_kernel_alone(folder: Path) -> None:
+    (folder / "broken.py").write_text("def broken(x):\n    return x.shape[7]\n", encoding="utf-8")
+    done = neurosim("profile", "broken.py:broken", "4x4:float32", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.count("  File ") == 1
+    assert 'broken.py", line 2, in broken' in done.stderr
+    assert "IndexError" in done.stderr
+
+
+def test_without_values_there_is_a_time_all_the_same(folder: Path) -> None:
+    with_values = neurosim("profile", "double.py:double", "64x32:float32", folder=folder)
+    without = neurosim("profile", "double.py:double", "64x32:float32", "--no-values", folder=folder)
+    assert without.returncode == 0, without.stderr
+    assert without.stdout == with_values.stdout
 
 
 def test_run_is_like_python(folder: Path) -> None:

@@ -105,6 +105,14 @@ ROWS = (
         packages=("numpy",),
     ),
     Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),
+    # Arguments of a kernel, in and out.
+    Row("neurosim.arrays", own=FORMATS, packages=("numpy", "ml_dtypes")),
+    Row("neurosim.specs", own=FORMATS),
+    Row(
+        "neurosim.arguments",
+        own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.instruction", "neurosim.arrays", "neurosim.specs"),
+        packages=("numpy",),
+    ),
     # Running a kernel from end to end. Device files lie in `isa`; their path is all that is asked of it.
     Row("neurosim.devices", own=("neurosim.errors", "neurosim.chip"), bare=("isa",)),
     Row(
@@ -115,6 +123,8 @@ ROWS = (
             *MACHINE,
             "neurosim.chip",
             "neurosim.devices",
+            "neurosim.arguments",
+            "neurosim.specs",
             "neurosim.timing",
             "neurosim.report",
         ),
@@ -130,6 +140,7 @@ ROWS = (
             "neurosim.numerics",
             "neurosim.chip",
             "neurosim.devices",
+            "neurosim.specs",
             "neurosim.run",
             "isa",
         ),
@@ -137,7 +148,7 @@ ROWS = (
     ),
     Row("neurosim", own=("neurosim",)),
     # The command line.
-    Row("neurosim.loading", own=FORMATS, packages=("numpy",)),
+    Row("neurosim.loading", own=(*FORMATS, "neurosim.specs"), packages=("numpy",)),
     Row("neurosim.demo", own=("neurosim",), packages=("numpy", "ml_dtypes")),
     Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),
     # The contract: one file per datapath family, none of which knows another.
@@ -149,7 +160,7 @@ ROWS = (
     ),
     # Kernels run on hardware as well: they know `nki` and arithmetic, and nothing of ours.
     Row("kernels", packages=("nki",), siblings=False),
-    Row("benchmarks", own=("neurosim",), packages=("numpy", "threadpoolctl"), siblings=False),
+    Row("benchmarks", own=("neurosim",), packages=("numpy", "threadpoolctl", "nki"), siblings=False),
 )
 
 EXACT = {"neurosim"}

@@ -16,6 +16,7 @@ from neurosim.nki import collectives as collectives
 from neurosim.nki import isa as isa
 from neurosim.nki import language as language
 from neurosim.run import simulate as _simulate
+from neurosim.schedules import Schedule
 
 __all__ = ["Kernel", "collectives", "isa", "jit", "language", "simulate"]
 
@@ -25,18 +26,34 @@ class Kernel:
 
     Attributes:
         function: the undecorated function.
+        platform_target: the chip to run on unless a caller says otherwise, None for the default.
+        schedule: pairs of names that :meth:`with_schedule` added.
     """
 
-    def __init__(self, function: Callable[..., Any], platform_target: str | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], platform_target: str | None = None, schedule: Schedule = ()
+    ) -> None:
         self.function = function
-        self._platform_target = platform_target
+        self.platform_target = platform_target
+        self.schedule = schedule
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays; within another kernel, on its tensors."""
         if running() is not None:
             return self.function(*args, **kwargs)
-        return _simulate(self.function, self._platform_target)(*args, **kwargs).outputs
+        return _simulate(self)(*args, **kwargs).outputs
+
+    def with_schedule(self, edges: Schedule) -> Kernel:
+        """Return this kernel with more dependences between named instructions.
+
+        Args:
+            edges: pairs (consumer, producer) of instructions' ``name=``; the producer may be a list of names.
+                Unknown and ambiguous names raise IllegalOperand when the kernel runs.
+
+        Source: AWS Neuron SDK, ``nki/guides/how-to-scheduling-apis.rst``.
+        """
+        return Kernel(self.function, self.platform_target, (*self.schedule, *edges))
 
     def __getitem__(self, grid: Any) -> Kernel:
         if grid in (1, (1,)):
@@ -77,7 +94,6 @@ def simulate(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def simulated(*args: Any, **kwargs: Any) -> Any:
-        target = getattr(kernel, "_platform_target", None)
-        return _simulate(kernel, target)(*args, **kwargs).outputs
+        return _simulate(kernel)(*args, **kwargs).outputs
 
     return simulated

@@ -6,6 +6,7 @@ Source of the names: AWS Neuron SDK, ``nki/api/nki/language/__init__.py`` (NKI 0
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from neurosim.dtypes import bfloat16 as bfloat16
@@ -130,6 +131,14 @@ sequential_range = affine_range
 static_range = affine_range
 
 
+def no_reorder() -> AbstractContextManager[None]:
+    """Return a context manager that keeps the order of all instructions issued inside it.
+
+    Each of them depends on the one before it: recorded as edges, and honoured by timing.
+    """
+    return current("nl.no_reorder").no_reorder()
+
+
 def program_id(axis: int = 0) -> int:
     """Return the number of this program along a grid axis: 0, as kernels run on one core."""
     current("nl.program_id")
@@ -200,7 +209,6 @@ _NOT_BUILT = frozenset(
         "min",
         "mod",
         "negative",
-        "no_reorder",
         "prelu",
         "prod",
         "rand",

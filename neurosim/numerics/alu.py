@@ -194,30 +194,23 @@ def _logical_xor(a: np.float32, b: np.float32) -> np.float32:
 
 @inlined
 def _power(a: np.float32, b: np.float32) -> np.float32:
-    x = np.float64(a)
-    e = np.float64(b)
+    x: float = np.float64(a)
     size = -x if x < 0.0 else x
-    # |exponent| beyond 2**31 gives the same results as 2**31 does; its parity is even
+    # exponents beyond 2**31 give what 2**31 gives: Inf, 0 or 1, and they are even
+    e: float = np.float64(b)
     e = 2147483648.0 if e > 2147483648.0 else e
     e = -2147483648.0 if e < -2147483648.0 else e
-    whole = np.float64(np.int64(e if e == e else 0.0))
-    half = 0.5 * whole
-    odd = whole == e and np.float64(np.int64(half)) != half
-    # ln 0 is -Inf and ln Inf is Inf: both finite here, so that a zero exponent gives a product of zero
-    log = elementary.log(size)
-    log = -1000.0 if log < -1000.0 else log
-    log = 1000.0 if log > 1000.0 else log
-    y = elementary.exp(e * log)
-    y = 0.0 if e * log <= -700.0 else y
-    y = (-y if odd else (y if whole == e else np.nan)) if x < 0.0 else y
-    y = -y if odd and x == 0.0 and np.float32(a).view(np.int32) < np.int32(0) else y
-    y = np.nan if e != e else y
-    y = np.nan if x != x else y
-    y = np.inf if x == -np.inf and e > 0.0 and not odd else y
-    y = 0.0 if x == -np.inf and e < 0.0 and not odd else y
-    y = 1.0 if x == -1.0 and (e == 2147483648.0 or e == -2147483648.0) else y
-    y = 1.0 if x == 1.0 else y
-    y = 1.0 if e == 0.0 else y
+    integer = np.int64(e if e == e else 0.0)
+    whole = np.float64(integer) == e
+    odd = whole and (integer & np.int64(1)) == np.int64(1)
+    negative = np.float32(a).view(np.int32) < np.int32(0)
+    y = elementary.exp(e * elementary.log(size))
+    limit = 0.0 if (size == 0.0) == (e > 0.0) else np.inf
+    y = limit if size == 0.0 or size == np.inf else y
+    y = np.nan if x < 0.0 and size < np.inf and not whole else y
+    y = -y if odd and negative else y
+    y = y if x == x and e == e else np.nan
+    y = 1.0 if x == 1.0 or e == 0.0 else y
     r = np.float32(y)
     return r if r == r else NAN
 
@@ -425,13 +418,13 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
 
     Args:
         op: name in :data:`ALU`.
-        a: left operand, float32: an array (P, N), a column (P, 1) for all of a row, or a number for everything
+        a: left operand, float32: an array (P, ...), a column (P, 1) for all of a row, or a number for everything
             (rounded to float32).
         b: right operand, likewise; to reverse an instruction's operands, pass them the other way round.
         out: float32, C-contiguous, of the result's shape; made when absent. May be one of the operands.
 
     Returns:
-        float32 of the larger operand's shape. Two arrays of the same shape may have any number of axes.
+        float32 of the larger operand's shape.
     """
     left, right = _operand(a), _operand(b)
     shape = left.shape if left.size >= right.size else right.shape
@@ -441,8 +434,9 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     size = out.size
     if left.size in (1, size) and right.size in (1, size):
         kernel(left.reshape(1, -1), right.reshape(1, -1), out.reshape(1, -1))
-    elif len(shape) == 2 and left.shape in (shape, (shape[0], 1)) and right.shape in (shape, (shape[0], 1)):
-        kernel(left, right, out)
+    elif {left.shape, right.shape} == {shape, (shape[0], 1)}:
+        rows = shape[0]
+        kernel(left.reshape(rows, -1), right.reshape(rows, -1), out.reshape(rows, -1))
     else:
         raise ValueError(f"{op}: shapes {left.shape} and {right.shape} do not go together")
     return out
@@ -479,7 +473,8 @@ def binary_bits(op: str, a: IntArray, b: IntArray | int) -> IntArray:
     bits = np.dtype(f"u{a.dtype.itemsize}")
     left = a.view(bits)
     if op == "invert":
-        return np.invert(left).view(a.dtype)
+        inverted: IntArray = np.invert(left)
+        return inverted.view(a.dtype)
     right = b.view(bits) if isinstance(b, np.ndarray) else bits.type(int(b) & int(np.iinfo(bits).max))
     result: IntArray = _BITS[op](left, right)
     return result.view(a.dtype)
@@ -503,5 +498,5 @@ def binary_int(op: str, a: IntArray, b: IntArray | int) -> IntArray:
         return binary_bits(op, a, b)
     if not isinstance(b, np.ndarray):
         b = np.array(int(b) & 0xFFFFFFFF, np.uint32).view(a.dtype)
-    result: IntArray = _INT[op](a, b)
-    return result.astype(a.dtype, copy=False)
+    result: IntArray = np.asarray(_INT[op](a, b), a.dtype)
+    return result

@@ -86,8 +86,7 @@ class SmallFloat:
 
 
 _SMALL: Final = {
-    dtype: SmallFloat(dtype)
-    for dtype in (dtypes.float16, dtypes.float8_e4m3, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+    dtype: SmallFloat(dtype) for dtype in (dtypes.float16, dtypes.float8_e4m3, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
 }
 
 
@@ -158,9 +157,7 @@ def _make_narrow(name: str, storage: Any) -> Any:
             bits = np.uint32(values[i] & _MAGNITUDE)
             odd = np.uint32(np.uint32(bits >> shift) & _U1)
             normal = np.uint32(np.uint32(np.uint32(np.uint32(bits + half) + odd) >> shift) - rebias)
-            denormal = np.uint32(
-                np.float32(np.uint32(bits).view(np.float32) + magic).view(np.uint32) - magic_bits
-            )
+            denormal = np.uint32(np.float32(np.uint32(bits).view(np.float32) + magic).view(np.uint32) - magic_bits)
             code = denormal if bits < smallest_normal else normal
             code = top if code > top else code
             code = inf if bits == _INF else code
@@ -174,7 +171,7 @@ def _make_narrow_int(name: str, storage: Any) -> Any:
     @named(name)
     def narrow_int(values: F32Array, out: Array, low: float, high: float) -> None:
         for i in range(values.shape[0]):
-            value = np.float64(values[i])
+            value: float = np.float64(values[i])
             value = high if value > high else value
             value = low if value < low else value
             rounded = np.float64(value + _ROUND).view(np.int64)
@@ -316,11 +313,8 @@ def from_number(value: Any, dtype: DType) -> Array:
     Returns:
         An array of ``dtype.numpy`` with shape ().
     """
-    number: int | float = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, int):
-        number = int(number)
-    elif not isinstance(number, float):
-        number = float(number)
+    item = value.item() if isinstance(value, np.generic) else value
+    number: int | float = int(item) if isinstance(item, int) else float(item)
     if dtype.is_integer:
         return np.array(_to_integer(number, dtype), dtype.numpy)
     if dtype == dtypes.float32:

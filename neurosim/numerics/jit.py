@@ -26,20 +26,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import llvmlite.binding  # type: ignore[import-untyped]
-import numba  # type: ignore[import-untyped]
-import numba.extending  # type: ignore[import-untyped]
+import llvmlite.binding  # type: ignore[import-untyped,unused-ignore]
+import numba  # type: ignore[import-untyped,unused-ignore]
+import numba.extending  # type: ignore[import-untyped,unused-ignore]
 import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: numba's types differ from version to version, and half of what we need is not in them.
+_numba: Final[Any] = numba
+_config: Final[Any] = numba.config
+
 _log = logging.getLogger(__name__)
 
 #: Whether loops run as plain Python (``NUMBA_DISABLE_JIT=1``); the bits are the same.
-INTERPRETED: Final = bool(numba.config.DISABLE_JIT)
+INTERPRETED: Final = bool(_config.DISABLE_JIT)
 
 #: ``range`` whose iterations may run on several threads inside a function under :func:`parallel`.
-prange = numba.prange
+prange: Final[Any] = _numba.prange
 
 #: Multiply-adds below which starting threads costs more than it saves (about 20 us of serial work).
 _PARALLEL_MIN: Final = 1_000_000
@@ -56,8 +60,8 @@ def _cache_key() -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
-    cpu = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-    versions = (numba.__version__, np.__version__, platform.python_version(), platform.machine(), cpu)
+    cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+    versions = (_numba.__version__, np.__version__, platform.python_version(), platform.machine(), cpu)
     digest.update("\n".join(versions).encode())
     return digest.hexdigest()[:20]
 
@@ -87,21 +91,21 @@ def cache_dir() -> Path | None:
 @contextmanager
 def _our_cache(folder: Path) -> Iterator[None]:
     """Point numba's global cache folder at ours while a function is decorated, so that users' caches stay put."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder)
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(folder)
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        _config.CACHE_DIR = before
 
 
 def _jit(function: F, **flags: Any) -> F:
     folder = cache_dir()
     if folder is None:
-        jitted: F = numba.njit(function, **_FLAGS, **flags)
+        jitted: F = _numba.njit(function, **_FLAGS, **flags)
         return jitted
     with _our_cache(folder):
-        cached: F = numba.njit(function, cache=True, **_FLAGS, **flags)
+        cached: F = _numba.njit(function, cache=True, **_FLAGS, **flags)
         return cached
 
 
@@ -144,7 +148,7 @@ def inlined(function: F) -> F:
 
     LLVM is told to inline it always: by itself it leaves calls to long functions, and a call stops vectorising.
     """
-    marked: F = numba.extending.register_jitable(forceinline=True)(function)
+    marked: F = _numba.extending.register_jitable(forceinline=True)(function)
     return marked
 
 
@@ -181,8 +185,8 @@ class _Pool:
 
     def _start(self) -> int:
         try:
-            size = int(numba.get_num_threads())
-            layer = numba.threading_layer() if size > 1 else "none"
+            size = int(_numba.get_num_threads())
+            layer = _numba.threading_layer() if size > 1 else "none"
         except ValueError as error:
             _log.info("matmul runs on one thread: %s", error)
             return 1

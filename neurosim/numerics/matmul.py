@@ -86,8 +86,8 @@ def _pack_weights(single: F32Array, codes: U16Array, coded: bool, first: int, la
                 w0, w1, w2, w3 = single[k, m], single[k, m + _ONE], single[k, m + _TWO], single[k, m + _THREE]
             at = np.uint64(np.uint64(group) * np.uint64(step) + np.uint64(4 * k))
             out[at], out[at + _ONE], out[at + _TWO], out[at + _THREE] = w0, w1, w2, w3
-        for m in range(first + 4 * whole, last):
-            out[whole * step + 4 * k + m - first - 4 * whole] = _widen(codes[k, m]) if coded else single[k, m]
+        for i in range(first + 4 * whole, last):
+            out[whole * step + 4 * k + i - first - 4 * whole] = _widen(codes[k, i]) if coded else single[k, i]
 
 
 @compiled
@@ -340,9 +340,7 @@ def matmul_into(
     _one_pass(out, stride, high, moving_high, False)
 
 
-def accumulate_into(
-    psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool
-) -> None:
+def accumulate_into(psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool) -> None:
     """Do as :func:`matmul_into` with operands that are float32 arrays."""
     matmul_into(psum, stationary, dtypes.float32, moving, dtypes.float32, passes, overwrite)
 

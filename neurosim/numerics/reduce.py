@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.numerics.jit import compiled, named
+from neurosim.numerics.jit import compiled, inlined, named
 
 F32Array = NDArray[np.float32]
 
@@ -30,11 +30,18 @@ _LARGEST_KEY: Final = np.int32(0x7FFFFFFF)
 _NAN_BITS: Final = np.int32(0x7FC00000)
 
 
-def _make_ordered(name: str, combine: Callable[[Any, Any], Any]) -> Any:
-    """Make a kernel for an operator whose order matters: eight rows side by side hide the latency of the adder."""
-    from neurosim.numerics.jit import inlined
+@inlined
+def _add(a: np.float32, b: np.float32) -> np.float32:
+    return a + b
 
-    step = inlined(combine)
+
+@inlined
+def _multiply(a: np.float32, b: np.float32) -> np.float32:
+    return a * b
+
+
+def _make_ordered(name: str, step: Callable[[np.float32, np.float32], np.float32]) -> Any:
+    """Make a kernel for an operator whose order matters: eight rows side by side hide the latency of the adder."""
 
     @named(f"reduce_{name}")
     def kernel(x: F32Array, out: F32Array) -> None:
@@ -63,14 +70,6 @@ def _make_ordered(name: str, combine: Callable[[Any, Any], Any]) -> Any:
             out[r] = out[r] if out[r] == out[r] else _NAN
 
     return kernel
-
-
-def _add(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _multiply(a: Any, b: Any) -> Any:
-    return a * b
 
 
 @compiled

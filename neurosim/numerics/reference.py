@@ -242,7 +242,7 @@ def _sigmoid(x: float) -> float:
 
 def _silu_dx(x: float) -> float:
     if abs(x) > 700.0:
-        return float(x > 0.0)
+        return 1.0 if x > 0.0 else -0.0
     return _sigmoid(x) * (1.0 + x * _sigmoid(-x))
 
 
@@ -263,7 +263,7 @@ def _sin(x: float) -> float:
     if abs(x) <= math.pi:
         return math.sin(x)
     rest = math.pi - abs(x)
-    return math.copysign(1.0, x) * (rest - rest**3 / 6.0)
+    return math.copysign(1.0, x) * (rest * (1.0 - rest * rest / 6.0))
 
 
 def _softplus(x: float) -> float:
@@ -283,6 +283,12 @@ def _log(x: float) -> float:
 def _gelu_tanh(x: float) -> float:
     cube = math.inf if x > 1e30 else (-math.inf if x < -1e30 else x * x * x)
     return _times(x, _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * cube)))
+
+
+def _gelu_dx(x: float) -> float:
+    if abs(x) > 30.0:
+        return 1.0 if x > 0.0 else -0.0
+    return _cdf(x) + x * _phi(x)
 
 
 def _sign(x: float) -> float:
@@ -307,7 +313,7 @@ ACTIVATION: Final[dict[str, Callable[[float], float]]] = {
     "softplus": _softplus,
     "mish": lambda x: _times(x, math.tanh(_softplus(x))),
     "gelu": lambda x: _times(x, _cdf(x)),
-    "gelu_dx": lambda x: _cdf(x) + (0.0 if math.isinf(x) else x * _phi(x)),
+    "gelu_dx": _gelu_dx,
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: _times(x, _sigmoid(1.702 * x)),
     "gelu_apprx_sigmoid_dx": lambda x: _silu_dx(1.702 * x),

@@ -23,10 +23,15 @@ class TensorSummary(TypedDict):
 
 
 class EngineSummary(TypedDict):
-    """One engine's account: ``busy + Σ stalls + idle`` is the kernel's makespan."""
+    """One engine's account: ``busy + Σ stalls + idle`` is the kernel's makespan.
+
+    ``stall_ps`` is by reason. ``waits_for_ps`` looks at the same stalls, as far as another instruction decided
+    their end, by the engine of that instruction; a transfer's is ``dma``.
+    """
 
     busy_ps: int
     stall_ps: dict[str, int]
+    waits_for_ps: dict[str, int]
     idle_ps: int
 
 
@@ -44,7 +49,8 @@ class RooflineSummary(TypedDict):
     """Where the kernel stands under the roof. Intensity is None for a kernel that moves nothing.
 
     ``bandwidth_gb_per_s`` is what the DMA engines and HBM let through at best for this kernel's mix of loads and
-    stores; ``peak_tflop_per_s`` is the tensor engine's peak for this kernel's mix of dtypes.
+    stores; ``peak_tflop_per_s`` is the tensor engine's peak for this kernel's mix of dtypes. ``least_ps`` is the
+    time of a kernel on the roof: the longer of moving all bytes and multiplying everything at these rates.
     """
 
     intensity_flop_per_byte: float | None
@@ -53,6 +59,7 @@ class RooflineSummary(TypedDict):
     attainable_tflop_per_s: float
     achieved_tflop_per_s: float
     peak_tflop_per_s: float
+    least_ps: int
     bound: Literal["memory", "compute"]
 
 
@@ -67,13 +74,23 @@ class SpaceSummary(TypedDict):
     filled: float
 
 
+class PlaceSummary(TypedDict):
+    """An instruction on a kernel line."""
+
+    file: str
+    line: int
+    instruction: str
+    engine: str
+
+
 class LineSummary(TypedDict):
     """What one instruction on one kernel line cost on one engine.
 
     ``busy_ps`` summed over the lines of an engine is that engine's ``busy_ps``; the DMA engines are one
     engine here, ``dma``, with their times added up. ``share`` is the fraction of the makespan that the engine was
     busy with the line, averaged over the DMA engines. ``stall_ps`` is how long the engine waited just before
-    these instructions, for all reasons, and ``stall_reason`` is the one that cost most.
+    these instructions, for all reasons; ``stall_reason`` is the one that cost most, and ``waits_for`` the
+    instruction whose end decided most of the wait, where one did.
     """
 
     file: str
@@ -87,6 +104,7 @@ class LineSummary(TypedDict):
     share: float
     stall_ps: int
     stall_reason: str | None
+    waits_for: PlaceSummary | None
 
 
 class Summary(TypedDict):

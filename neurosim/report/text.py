@@ -24,7 +24,7 @@ LINES = 5
 
 REASONS = {
     "data_dma": "data from DMA",
-    "data_engine": "another engine",
+    "data_engine": "results",
     "overwrite": "old contents",
     "buffer": "space on chip",
     "edge": "an edge",
@@ -105,11 +105,11 @@ def _roofline(summary: Summary) -> str:
     roof = summary["roofline"]
     intensity = roof["intensity_flop_per_byte"]
     place = "no HBM traffic" if intensity is None else f"{units.digits(intensity)} FLOP/B"
-    attainable = roof["attainable_tflop_per_s"]
-    reached = roof["achieved_tflop_per_s"] / attainable if attainable else 0.0
+    reached = roof["least_ps"] / max(summary["makespan_ps"], 1)
     return (
-        f"{place} (ridge {units.digits(roof['ridge_flop_per_byte'])}): {roof['bound']} bound; "
-        f"{units.percent(reached)} of the attainable {units.digits(attainable)} TFLOPS"
+        f"{place} (ridge {units.digits(roof['ridge_flop_per_byte'])}): {roof['bound']} bound, "
+        f"{units.digits(roof['attainable_tflop_per_s'])} TFLOPS attainable; "
+        f"{units.percent(reached)} of the roof reached"
     )
 
 
@@ -133,10 +133,11 @@ def _engines(summary: Summary) -> Text:
     if dma:
         rows[f"dma ×{len(dma)}"] = _mean(dma)
     for name, engine in rows.items():
-        note = _top(engine["stall_ps"], makespan)
+        note = _top(engine, makespan)
         if name not in engines:
             busy = [100 * engine["busy_ps"] / max(makespan, 1) for engine in dma.values()]
-            note = f"{note}; " * bool(note) + f"each {min(busy):.1f}–{max(busy):.1f} %"
+            if max(busy) - min(busy) >= 0.1:
+                note = f"{note}; " * bool(note) + f"each {min(busy):.1f}–{max(busy):.1f} %"
         text.append(f"{name:9}")
         bar, *shares = _account(engine, makespan)
         text.append_text(bar)
@@ -167,16 +168,24 @@ def _mean(engines: Mapping[str, EngineSummary]) -> EngineSummary:
     return {
         "busy_ps": sum(engine["busy_ps"] for engine in engines.values()) // count,
         "stall_ps": {reason: ps // count for reason, ps in reasons.items()},
+        "waits_for_ps": {},
         "idle_ps": sum(engine["idle_ps"] for engine in engines.values()) // count,
     }
 
 
-def _top(stalls: Mapping[str, int], makespan_ps: int) -> str:
-    """The reason that costs most, with its share of the makespan."""
+def _top(engine: EngineSummary, makespan_ps: int) -> str:
+    """The reason that costs most, with its share of the makespan; of results, the engine they come from."""
+    stalls, whole = engine["stall_ps"], max(makespan_ps, 1)
     reason = max(stalls, key=lambda name: stalls[name], default=None)
     if reason is None or stalls[reason] == 0:
         return ""
-    return f"{_reason(reason)} {units.percent(stalls[reason] / max(makespan_ps, 1))}"
+    share = units.percent(stalls[reason] / whole)
+    others = {name: ps for name, ps in engine["waits_for_ps"].items() if name != "dma"}
+    if reason != "data_engine" or not others:
+        return f"{_reason(reason)} {share}"
+    name = max(others, key=lambda other: others[other])
+    part = units.percent(min(others[name], stalls[reason]) / whole)
+    return f"results of {name} {share}" if part == share else f"results {share} ({name} {part})"
 
 
 def _reason(name: str) -> str:
@@ -194,7 +203,10 @@ def _lines(summary: Summary) -> Text:
         place = f"{Path(line['file']).name}:{line['line']}"
         reason = line["stall_reason"]
         width = dma_engines if line["engine"] == "dma" else 1
-        waits = f"{_reason(reason)}, {units.time(line['stall_ps'] / width)}" if reason else ""
+        waits = f"{_reason(reason)} {units.time(line['stall_ps'] / width)}" if reason else ""
+        producer = line["waits_for"]
+        if producer and producer["file"] == line["file"]:
+            waits += f" (line {producer['line']})"
         place, instruction = _shorten(place, 24), _shorten(line["instruction"], 17)
         share = units.percent(line["share"])
         text.append(layout.format(place, instruction, line["count"], line["engine"], share, waits))

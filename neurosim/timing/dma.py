@@ -110,9 +110,7 @@ def _first_data_ps(work: Transfer, dma: Dma) -> int:
         return nanoseconds(dma.hwdge_first_data_ns)
     if work.generation == "none":
         return nanoseconds(dma.static_first_data_ns)
-    return nanoseconds(
-        dma.swdge_load_first_data_ns if work.source.is_hbm else dma.swdge_store_first_data_ns
-    )
+    return nanoseconds(dma.swdge_load_first_data_ns if work.source.is_hbm else dma.swdge_store_first_data_ns)
 
 
 def _spread(descriptors: int, patterns: tuple[Pattern, ...], chip: Chip) -> list[tuple[int, int]]:
@@ -180,9 +178,7 @@ class DmaEngines:
         arrived = max(begin, hbm_begin) + cost.payload_ps
         return Movement(arrived if arrived > end else end, behind)
 
-    def _move_unevenly(
-        self, record: int, arrival_ps: int, cost: TransferCost, turn: int
-    ) -> tuple[int, int, int, int]:
+    def _move_unevenly(self, record: int, arrival_ps: int, cost: TransferCost, turn: int) -> tuple[int, int, int, int]:
         """Serve engine by engine; return last start, start and end at HBM, and last end."""
         free, count = self._free, len(self._free)
         shares = cost.shares

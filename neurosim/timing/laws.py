@@ -95,9 +95,7 @@ def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
     load = tensor.fast_load_cycles if work.dtype.size_bytes <= 2 else tensor.load_cycles
     clock = tensor.clock_ghz
     stream_ps = picoseconds(cycles, clock)
-    return MatmulCost(
-        work.loads, picoseconds(load, clock), stream_ps, stream_ps + picoseconds(latency, clock)
-    )
+    return MatmulCost(work.loads, picoseconds(load, clock), stream_ps, stream_ps + picoseconds(latency, clock))
 
 
 def table_set(function: str | None, scalar: Scalar) -> str | None:
@@ -246,9 +244,7 @@ def _scalar_copy(work: Lanewise, chip: Chip) -> _Cycles:
         latency = scalar.copy_psum_latency_cycles
     elif _to_psum(work):
         latency = scalar.psum_write_latency_cycles
-    return _scalar(
-        work, chip, scalar.copy_issue_cycles, latency, scalar.cycles_per_element, work.pointers
-    )
+    return _scalar(work, chip, scalar.copy_issue_cycles, latency, scalar.cycles_per_element, work.pointers)
 
 
 def _scalar_activation(work: Lanewise, chip: Chip) -> _Cycles:

@@ -6,7 +6,7 @@ Laws are evaluated once per signature; the constraints of all records are built 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,22 @@ from neurosim.work import AccumulatorRead, Lanewise, Matmul, Transfer
 
 Ints = NDArray[np.int64]
 
+_QUADRANT: Final = 32
+"""Partitions that a Vector transpose exchanges with each other."""
+
 
 class ComputeCost(NamedTuple):
-    """What an instruction on lanes costs: steps of (op, issue interval, completion latency), and its table."""
+    """What an instruction on lanes costs.
+
+    Attributes:
+        steps: (op, issue interval, completion latency) of what the engine does, in order.
+        table: the activation table it needs, None for none.
+        quadrants: where a Vector transpose reads and writes, None for the rest.
+    """
 
     steps: tuple[tuple[int, int, int], ...]
     table: str | None
+    quadrants: tuple[int, ...] | None
 
 
 Cost = ComputeCost | MatmulCost | TransferCost
@@ -136,17 +146,19 @@ def _cost(signature: Signature, chip: Chip) -> Cost:
     if len(work) == 1 and isinstance(work[0], Matmul) and signature.engine is Engine.tensor:
         return matmul_cost(work[0], chip)
     steps = []
-    table = None
+    table = quadrants = None
     for item in work:
         if isinstance(item, Transfer | Matmul):
             raise _bad_work(signature)
         kind = Op.ACCUMULATOR_READ if isinstance(item, AccumulatorRead) else Op.INSTRUCTION
         if isinstance(item, Lanewise):
             table = table_set(item.table, chip.scalar) or table
+            if item.law == "transpose":
+                quadrants = tuple(pattern.start_partition // _QUADRANT for pattern in signature.patterns)
         steps.append((int(kind), *lanewise_cost(item, signature.engine, chip)))
     if not steps:
         raise _bad_work(signature)
-    return ComputeCost(tuple(steps), table)
+    return ComputeCost(tuple(steps), table, quadrants)
 
 
 def _bad_work(signature: Signature) -> SimulatorBug:
@@ -210,7 +222,8 @@ def _edges(
     write after a read or a write needs no more than the engine's own order.
     """
     found = dependences(program)
-    consumer = np.repeat(np.arange(len(units)), np.diff(np.array(found.starts, dtype=np.int64)))
+    firsts = np.array(found.starts, dtype=np.int64)
+    consumer = np.repeat(np.arange(len(units)), firsts[1:] - firsts[:-1])
     producer = np.array(found.producers, dtype=np.int64)
     kind = np.array(found.kinds, dtype=np.int64)
     from_dma = is_dma[producer]

@@ -19,6 +19,7 @@ from neurosim.timing.lower import ComputeCost, Plan, Pool
 from neurosim.timing.timeline import ENGINES, Op, Stall
 
 _NONE = int(Stall.NONE)
+_DATA_ENGINE = int(Stall.DATA_ENGINE)
 _BUFFER = int(Stall.BUFFER)
 _QUEUE = int(Stall.QUEUE)
 _LOAD_STATIONARY = int(Op.LOAD_STATIONARY)
@@ -68,6 +69,7 @@ class Schedule:
         self._unit_last = [-1] * units
         self._unit_retired = [0] * units  # an engine completes in order
         self._tables: list[str | None] = [None] * units
+        self._quadrants: list[tuple[int, ...] | None] = [None] * units
         self._queue_free = [0] * plan.queue_count
         self._queue_last = [-1] * plan.queue_count
         self._spaces: dict[int, _Space] = {}  # by tile
@@ -113,38 +115,30 @@ class Schedule:
         if self.starts_ps[record] <= self._unit_free[unit]:
             self.reasons[record] = _NONE
             self.waited_for[record] = self._unit_last[unit]
-        self._unit_last[unit] = record
         cost = plan.costs[plan.signatures[record]]
-        following = plan.following[record]
-        if isinstance(cost, TransferCost):
-            self._trigger(record, unit, cost)
-            if following >= 0:
-                self._meet(following, self._unit_free[unit], _NONE, record)
-            return
+        complete_ps = -1
         if isinstance(cost, MatmulCost):
             next_ps, complete_ps = self._multiply(record, unit, cost)
+        elif isinstance(cost, TransferCost):
+            next_ps = self._trigger(record, unit, cost)
         else:
             next_ps, complete_ps = self._compute(record, unit, cost)
-        if complete_ps < self._unit_retired[unit]:
-            complete_ps = self._unit_retired[unit]
-        self._unit_retired[unit] = complete_ps
+        self._unit_last[unit] = record
+        following = plan.following[record]
         if following >= 0:
             self._meet(following, next_ps, _NONE, record)
-        self._finish(record, complete_ps)
+        if complete_ps >= 0:
+            complete_ps = max(complete_ps, self._unit_retired[unit])
+            self._unit_retired[unit] = complete_ps
+            self._finish(record, complete_ps)
 
     def _compute(self, record: int, unit: int, cost: ComputeCost) -> tuple[int, int]:
         """Issue the steps of a lane-wise instruction; return when the engine is free, and the completion."""
-        begin, reason = self.starts_ps[record], self.reasons[record]
         if cost.table is not None and cost.table != self._tables[unit]:
-            # the load needs no data, so it starts as soon as the engine is free
-            self._tables[unit] = cost.table
-            free = self._unit_free[unit]
-            loaded = free + self._plan.table_load_ps
-            self.ops.extend((record, unit, _TABLE_LOAD, _NONE, free, loaded))
-            if begin <= loaded:
-                begin, reason = loaded, _NONE
-                self.reasons[record], self.waited_for[record] = _NONE, self._unit_last[unit]
-            self.starts_ps[record] = begin
+            self._load_table(record, unit, cost.table)
+        if cost.quadrants is not None:
+            self._turn_quadrants(record, unit, cost.quadrants)
+        begin, reason = self.starts_ps[record], self.reasons[record]
         complete = 0
         for kind, issue_ps, latency_ps in cost.steps:
             end = begin + issue_ps
@@ -154,6 +148,27 @@ class Schedule:
             begin, reason = end, _NONE
         self._unit_free[unit] = begin
         return begin, complete
+
+    def _load_table(self, record: int, unit: int, table: str) -> None:
+        """Load another activation table. That needs no data: it starts as soon as the engine is free."""
+        self._tables[unit] = table
+        free = self._unit_free[unit]
+        loaded = free + self._plan.table_load_ps
+        self.ops.extend((record, unit, _TABLE_LOAD, _NONE, free, loaded))
+        self._unit_free[unit] = loaded
+        if self.starts_ps[record] <= loaded:
+            self.starts_ps[record] = loaded
+            self.reasons[record] = _NONE
+            self.waited_for[record] = self._unit_last[unit]
+
+    def _turn_quadrants(self, record: int, unit: int, quadrants: tuple[int, ...]) -> None:
+        """Let a transpose between other quadrants than the last one's wait until the engine is empty."""
+        before = self._quadrants[unit]
+        self._quadrants[unit] = quadrants
+        if before is not None and before != quadrants and self.starts_ps[record] < self._unit_retired[unit]:
+            self.starts_ps[record] = self._unit_retired[unit]
+            self.reasons[record] = _DATA_ENGINE
+            self.waited_for[record] = self._unit_last[unit]
 
     def _multiply(self, record: int, unit: int, cost: MatmulCost) -> tuple[int, int]:
         """Issue LoadStationary and MATMUL pairs; return when the next load may begin, and the completion.
@@ -174,8 +189,8 @@ class Schedule:
         self._unit_free[unit] = free
         return stream, stream + latency_ps
 
-    def _trigger(self, record: int, unit: int, cost: TransferCost) -> None:
-        """Execute a DMA instruction; its data arrives at the DMA engines later."""
+    def _trigger(self, record: int, unit: int, cost: TransferCost) -> int:
+        """Execute a DMA instruction, whose data arrives at the DMA engines later; return when the engine is free."""
         queue = self._plan.queues[record]
         if self._queue_free[queue] > self.starts_ps[record]:
             self.starts_ps[record] = self._queue_free[queue]
@@ -188,6 +203,7 @@ class Schedule:
         self._queue_free[queue] = begin + cost.interval_ps
         self._queue_last[queue] = record
         heappush(self._heap, (end + cost.first_data_ps, record))
+        return end
 
     def _arrive(self, record: int, time_ps: int) -> None:
         """Move a transfer's data."""

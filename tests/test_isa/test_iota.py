@@ -20,7 +20,7 @@ def documented(partitions, pattern, offset=0, channel_multiplier=0):
     values = np.array(
         [
             [
-                offset + channel * channel_multiplier + w * sw + z * sz + y * sy + x * sx
+                int(offset) + channel * channel_multiplier + w * sw + z * sz + y * sy + x * sx
                 for w in range(nw)
                 for z in range(nz)
                 for y in range(ny)

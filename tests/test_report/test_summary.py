@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import pytest
 
 import neurosim
 from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.report.text import report
 
 
 def summarised(file: str, kernel: str, *arrays: Any, **options: Any) -> dict[str, Any]:
@@ -69,6 +71,7 @@ def test_utilisations_are_fractions(summary: dict[str, Any]) -> None:
     assert 0 < summary["mfu"] <= 1
     assert 0 < summary["mbu"] <= 1
     assert 0 < roof["achieved_tflop_per_s"] <= roof["attainable_tflop_per_s"] <= roof["peak_tflop_per_s"]
+    assert roof["least_ps"] <= summary["makespan_ps"]
     assert summary["total_ps"] == summary["launch_ps"] + summary["makespan_ps"]
 
 
@@ -104,6 +107,41 @@ def test_inputs_and_outputs_are_listed(matmul: dict[str, Any]) -> None:
         ("input", [256, 512], "bfloat16"),
         ("output", [512, 512], "bfloat16"),
     ]
+
+
+def test_waits_name_what_was_waited_for(matmul: dict[str, Any]) -> None:
+    vector = matmul["engines"]["vector"]
+    assert vector["waits_for_ps"]["tensor"] == vector["stall_ps"]["data_engine"]
+    tensor = matmul["engines"]["tensor"]
+    assert sum(tensor["waits_for_ps"].values()) <= sum(tensor["stall_ps"].values())
+    (line,) = [line for line in matmul["lines"] if line["instruction"] == "tensor_copy"]
+    assert line["waits_for"]["instruction"] == "nc_matmul"
+    assert line["waits_for"]["engine"] == "tensor"
+
+
+def test_a_kernel_that_multiplies_nothing_has_a_roof_of_memory(tmp_path: Path) -> None:
+    source = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def copy(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+    (tmp_path / "copy.py").write_text(source, encoding="utf-8")
+    kernel = load_kernel(f"{tmp_path / 'copy.py'}:copy")
+    summary = neurosim.profile(kernel, chip="trn2")(np.ones((128, 4096), np.float32)).summary()
+    roof = summary["roofline"]
+    assert summary["flops"] == summary["mfu"] == roof["intensity_flop_per_byte"] == 0
+    assert roof["bound"] == "memory"
+    size_bytes = 128 * 4096 * 4
+    assert roof["least_ps"] == pytest.approx(size_bytes * 1e3 / 368 + size_bytes * 1e3 / 435.2, rel=1e-6)
+    assert "memory bound" in report(summary)
 
 
 def test_space_is_what_was_live(matmul: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", *(f"dma{index}" for i
 
 
 def engine(busy: int, stalls: dict[str, int], makespan: int) -> dict[str, Any]:
-    return {"busy_ps": busy, "stall_ps": stalls, "idle_ps": makespan - busy - sum(stalls.values())}
+    return {"busy_ps": busy, "stall_ps": stalls, "waits_for_ps": {}, "idle_ps": makespan - busy - sum(stalls.values())}
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def summary() -> dict[str, Any]:
             "attainable_tflop_per_s": 78.6,
             "achieved_tflop_per_s": 57.3,
             "peak_tflop_per_s": 78.6,
+            "least_ps": 218_450_000,
             "bound": "compute",
         },
         "sbuf": {"peak_partition_bytes": 100 * 2**10, "capacity_partition_bytes": 224 * 2**10, "filled": 0.4},
@@ -74,6 +75,7 @@ def summary() -> dict[str, Any]:
                 "share": 0.7,
                 "stall_ps": 50_000_000,
                 "stall_reason": "data_dma" if index else None,
+                "waits_for": {"file": f"a/long/way/to/kernels/matmul_{index}.py", "line": 64} if index else None,
             }
             for index in range(9)
         ],
@@ -103,12 +105,12 @@ def test_it_says_what_a_reader_asks_for(summary: dict[str, Any]) -> None:
     assert "kernel 300 µs" in text
     assert "MFU 72.8 % of 78.6" in text
     assert "MBU 38.0 % of 368" in text
-    assert "compute bound" in text
+    assert "compute bound, 78.6 TFLOPS attainable; 72.8 % of the roof reached" in text
     assert "read 33.6 MB at 112 GB/s" in text
     assert "a_t bfloat16[2048, 2048]" in text
     assert "matmul_0.py:40" in text
     assert "SBUF 100 KiB of 224 KiB" in text
-    assert "data from DMA, 50.0 µs" in text
+    assert "data from DMA 50.0 µs (line 64)" in text
     assert re.search(r"^tensor +█+▒+·+ +70.0 % +16.7 % +13.3 % +data from DMA 13.3 %$", text, re.MULTILINE)
 
 

@@ -1,0 +1,141 @@
+"""A kernel's arguments and results: arrays become tensors on the way in, and tensors arrays on the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim import dtypes
+from neurosim.arrays import kind_of, like, to_numpy
+from neurosim.errors import IllegalOperand, NeurosimError, UnwrittenOutput
+from neurosim.instruction import uninitialized
+from neurosim.kernel import Kernel
+from neurosim.memory import WRITTEN, array_bytes
+from neurosim.rules import bounding_box
+from neurosim.specs import Spec
+from neurosim.view import NkiTensor
+
+Array = npt.NDArray[Any]
+
+
+class Arguments:
+    """Turns arrays into tensors, and remembers which array each came from.
+
+    Attributes:
+        kind: library of the first array (``numpy``, ``torch`` or ``jax``), which outputs will belong to.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kind = "numpy"
+        self._kernel = kernel
+        self._first = True
+        self._tensors: dict[int, tuple[Any, Array | None, NkiTensor]] = {}
+
+    def adopt(self, value: Any, name: str) -> Any:
+        """Return ``value`` with a tensor in place of each array in it."""
+        kind = kind_of(value)
+        if kind is not None or isinstance(value, Spec):
+            if self._first and kind is not None:
+                self.kind, self._first = kind, False
+            return self._tensor(value, name)
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            return type(value)(self.adopt(entry, f"{name}[{index}]") for index, entry in enumerate(value))
+        if isinstance(value, dict):
+            return {key: self.adopt(entry, f"{name}[{key!r}]") for key, entry in value.items()}
+        return value
+
+    def _tensor(self, value: Any, name: str) -> NkiTensor:
+        if id(value) not in self._tensors:
+            array = None if isinstance(value, Spec) else to_numpy(value, name)
+            tensor = self._without_data(value, name) if array is None else self._with_data(array, name)
+            self._tensors[id(value)] = (value, array, tensor)
+        return self._tensors[id(value)][2]
+
+    def _without_data(self, spec: Spec, name: str) -> NkiTensor:
+        if self._kernel.values:
+            raise IllegalOperand(
+                f"argument {name} is a spec without data", advice="pass an array, or run with values=False"
+            )
+        tensor = self._kernel.adopt(spec.shape, spec.dtype, spec.size_bytes, None, name)
+        tensor.allocation.storage.state = WRITTEN
+        return tensor
+
+    def _with_data(self, array: Array, name: str) -> NkiTensor:
+        dtype = dtypes.of(array.dtype)
+        if dtype is None:
+            raise IllegalOperand(
+                f"argument {name} is {array.dtype}, which is not an NKI dtype",
+                numbers=("known: " + ", ".join(dtypes.ALL),),
+                advice="convert it first, e.g. with .astype(np.float32)",
+            )
+        if array.size == 0 or array.ndim == 0:
+            kind = "has no elements" if array.size == 0 else "has no axes"
+            raise IllegalOperand(
+                f"argument {name} {list(array.shape)} {dtype} {kind}",
+                advice="a tensor needs at least one element and axis",
+            )
+        return self._kernel.adopt(array.shape, dtype, array.nbytes, array_bytes(np.ascontiguousarray(array)), name)
+
+    def write_back(self) -> None:
+        """Update the caller's arrays that the kernel wrote in place; read-only ones stay as they are."""
+        for value, array, tensor in self._tensors.values():
+            written = array is not None and self._kernel.values and not tensor.allocation.storage.borrowed
+            if written and kind_of(value) != "jax" and array is not None and array.flags.writeable:
+                array[...] = tensor.array()
+
+
+def outputs(returned: Any, kernel: Kernel, name: str, kind: str) -> Any:
+    """Return ``returned`` with arrays of the library ``kind`` (specs, without values) in place of tensors.
+
+    Raises:
+        IllegalOperand: a tensor that is not in HBM.
+        UnwrittenOutput: bytes that were never stored; the exception carries the arrays.
+        Uninitialized: bytes that depend on memory that nobody wrote.
+    """
+    problems: list[NeurosimError] = []
+    collected = _collect(returned, kernel, name, kind, problems)
+    if problems:
+        if isinstance(problems[0], UnwrittenOutput):
+            problems[0].outputs = collected
+        raise problems[0]
+    return collected
+
+
+def _collect(value: Any, kernel: Kernel, name: str, kind: str, problems: list[NeurosimError]) -> Any:
+    if isinstance(value, NkiTensor):
+        if not value.buffer.is_hbm:
+            raise IllegalOperand(
+                f"{name} returns {value.describe()}; an output must be in HBM",
+                where=value.allocation.where,
+                advice="allocate it with buffer=nl.shared_hbm and store the tile with nisa.dma_copy",
+            )
+        problem = _unwritten(value, name)
+        if problem is not None:
+            problems.append(problem)
+        if not kernel.values:
+            return Spec(value.shape, value.dtype)
+        array = value.array()
+        return like(array.copy() if value.allocation.storage.borrowed else array, kind)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_collect(entry, kernel, name, kind, problems) for entry in value)
+    if isinstance(value, dict):
+        return {key: _collect(entry, kernel, name, kind, problems) for key, entry in value.items()}
+    return value
+
+
+def _unwritten(tensor: NkiTensor, name: str) -> NeurosimError | None:
+    storage = tensor.allocation.storage
+    mask = storage.unwritten(tensor)
+    if mask is None:
+        return None
+    if storage.origin is not None:
+        error = uninitialized(f"{name}: output {tensor.describe()}", bounding_box(mask), storage.origin)
+        return error.at(storage.origin.where)
+    return UnwrittenOutput(
+        f"{name}: output {tensor.describe()} was never fully stored",
+        where=tensor.allocation.where,
+        numbers=(f"never stored: {bounding_box(mask)}",),
+        advice="store every tile of it with nisa.dma_copy; the last tile of each axis may be smaller",
+    )
