@@ -96,9 +96,10 @@ def measure(size: int, repeats: int) -> None:
 
 def repeated_instruction(repeats: int, count: int = 10_000) -> float:
     """Return the seconds that recording one more instruction takes, when its like was recorded before."""
-    import neurosim  # isort: skip  (makes nki importable)
     import nki.isa as nisa
     import nki.language as nl
+
+    import neurosim
 
     def kernel(x: Any, count: int) -> Any:
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,22 +18,13 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, lanewise_holes
 from neurosim.lanes import Lanes
+from neurosim.modes import ReduceCmd
 from neurosim.numerics import act, reduce
 from neurosim.operators import Operator
 from neurosim.program import Access
 from neurosim.rules import Broken, column, same_elements
 from neurosim.streams import stream
 from neurosim.work import AccumulatorRead, Lanewise, Work
-
-
-class ReduceCmd(Enum):
-    """What an instruction does to the accumulator registers of its engine."""
-
-    idle = 0
-    reset = 1
-    reduce = 2
-    reset_reduce = 3
-    load_reduce = 4
 
 
 class OutOfRangeWarning(UserWarning):

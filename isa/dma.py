@@ -6,7 +6,6 @@ Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``dma_copy``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 
 from neurosim.chip import Chip
 
@@ -14,26 +13,11 @@ from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import IllegalOperand
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
+from neurosim.modes import DgeMode, OobMode
 from neurosim.numerics import convert
 from neurosim.rules import Broken
 from neurosim.streams import transfer
 from neurosim.work import Work
-
-
-class DgeMode(Enum):
-    """Who generates the descriptors of a DMA."""
-
-    unknown = 0
-    swdge = 1
-    hwdge = 2
-    none = 3
-
-
-class OobMode(Enum):
-    """What an index out of bounds does in a DMA with dynamic addresses."""
-
-    error = 0
-    skip = 1
 
 
 class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.scalar, Engine.gpsimd)):

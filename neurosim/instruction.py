@@ -183,6 +183,13 @@ class Instruction:
                 spread[name] = lanewise_holes(target, holes.values())
         return spread
 
+    def written(self) -> Holes:
+        """Return which elements were written, for operands that are written by predicate; asked after ``execute``.
+
+        An operand that is left out was written as a whole. Elements that were not keep their value and their state.
+        """
+        return {}
+
     # -- what happens on a call -----------------------------------------------------------------------------------
 
     def issue(self, kernel: Kernel) -> NkiInstruction:
@@ -243,23 +250,30 @@ class Instruction:
         self.admit(lanes)
         if kernel.values:
             self.execute(lanes)
-        written = self.holes(holes) if holes else holes
+        spread = self.holes(holes) if holes else holes
+        written = self.written()
         for name, tensor, operand in tensors:
             if operand.access is not Access.READ:
-                self._mark(tensor, written.get(name), origin)
+                self._mark(tensor, spread.get(name), origin, written.get(name))
         for kind, access in states:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN
         label: str | None = self.name  # type: ignore[attr-defined]
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label), label)
 
-    def _mark(self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None) -> None:
+    def _mark(
+        self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None, written: Mask | None = None
+    ) -> None:
         storage = tensor.allocation.storage
-        if holes is not None and holes.any():
-            storage.mark(tensor, self.state_written, holes.reshape(tensor.shape))
-            storage.origin = origin
-        else:
-            storage.mark(tensor, self.state_written)
+        if holes is not None:
+            if holes.any():
+                holes = holes.reshape(tensor.shape)
+                storage.origin = origin
+            else:
+                holes = None
+        if written is not None:
+            written = None if written.all() else written.reshape(tensor.shape)
+        storage.mark(tensor, self.state_written, holes, written)
         if tensor.allocation.is_planed:
             storage.own(tensor, tensor.allocation.index)
 

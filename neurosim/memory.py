@@ -153,22 +153,25 @@ class Storage:
         low = int(states.min())
         return low if low == int(states.max()) else -1
 
-    def mark(self, tensor: NkiTensor, state: int, holes: Mask | None = None) -> None:
-        """Set the state of the bytes under ``tensor``; elements in ``holes`` (its shape) become unwritten."""
+    def mark(self, tensor: NkiTensor, state: int, holes: Mask | None = None, only: Mask | None = None) -> None:
+        """Set the state of the bytes under ``tensor``.
+
+        Elements in ``holes`` (its shape) become unwritten; with ``only`` (its shape), others keep their state.
+        """
         if holes is None:
             if self.state == state:
                 return
-            if tensor.size_bytes == self.size_bytes:
+            if only is None and tensor.size_bytes == self.size_bytes:
                 self.state, self._shadow, self._pending_bytes = state, None, 0
                 return
         states = self.states(tensor)
-        if holes is None:
+        if holes is None and only is None:
             states[...] = state
             self._collapse(tensor.size_bytes, state)
-        else:
-            if states.ndim > holes.ndim:
-                holes = holes[..., None]
-            states[...] = np.where(holes, UNWRITTEN, state)
+            return
+        masks = [mask if mask is None or states.ndim == mask.ndim else mask[..., None] for mask in (holes, only)]
+        after = state if masks[0] is None else np.where(masks[0], UNWRITTEN, state)
+        states[...] = after if masks[1] is None else np.where(masks[1], after, states)
 
     def _collapse(self, size_bytes: int, state: int) -> None:
         """Return to the fast path once enough bytes were marked that all may have the same state."""

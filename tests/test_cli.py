@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+import typer
 
-from neurosim import loading
+from neurosim import cli, demo, loading
+from neurosim.demo import Case
 from neurosim.errors import ConfigurationError
 
 KERNEL = """
@@ -195,3 +198,55 @@ def test_an_unknown_chip_is_named(folder: Path) -> None:
     assert done.returncode == 1
     assert "trn9" in done.stderr
     assert "trn2" in done.stderr
+
+
+def matmul_case() -> tuple[np.ndarray, ...]:
+    a_t, b = demo.matmul_inputs(64)
+    exact = a_t.astype(np.float64).T @ b.astype(np.float64)
+    return exact.astype(np.float32).astype(ml_dtypes.bfloat16), a_t, b
+
+
+def attention_case() -> tuple[np.ndarray, ...]:
+    q, k, v = demo.attention_inputs(300, 32)
+    scores = q.astype(np.float64) @ k.astype(np.float64).T / np.sqrt(32)
+    scores[np.triu_indices(300, 1)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    exact = weights / weights.sum(axis=1, keepdims=True) @ v.astype(np.float64)
+    return exact.astype(np.float32).astype(ml_dtypes.bfloat16), q, k, v
+
+
+@pytest.mark.parametrize(
+    ("check", "case"), [(demo.check_matmul, matmul_case()), (demo.check_attention, attention_case())]
+)
+def test_the_demos_checks_pass_what_is_right_and_find_what_is_not(check: Any, case: tuple[np.ndarray, ...]) -> None:
+    right, *inputs = case
+    assert check(right, *inputs).passed
+    for wrong in (np.nan, np.inf, float(right[40, 20]) * 1.05 + 0.1):
+        output = right.copy()
+        output[40, 20] = wrong
+        found = check(output, *inputs)
+        assert not found.passed
+        assert "WRONG" in str(found)
+
+
+def test_the_demo_checks_values_and_prints_both_reports(folder: Path) -> None:
+    done = neurosim("demo", "--json", "demo.json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("values against float64: ok") == 2
+    matmul, attention = json.loads((folder / "demo.json").read_text(encoding="utf-8"))
+    assert (matmul["kernel"], matmul["flops"]) == ("matmul", 2 * 2048**3)
+    assert attention["kernel"] == "attention"
+    for summary in (matmul, attention):
+        assert 0 < summary["mfu"] <= 1
+        assert 0 < summary["mbu"] <= 1
+
+
+def test_the_demo_fails_when_a_value_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    wrong = demo.Check(max_error=1.0, at_value=2.0, max_ratio=3.0)
+    monkeypatch.setattr(
+        demo, "CASES", (Case("matmul.py", "matmul", lambda: demo.matmul_inputs(128), {}, lambda *_: wrong),)
+    )
+    with pytest.raises(typer.Exit) as caught:
+        cli.demo()
+    assert caught.value.exit_code == 1
+    assert "wrong values: matmul" in capsys.readouterr().err

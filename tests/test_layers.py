@@ -56,6 +56,9 @@ MACHINE = (
     "neurosim.streams",
     "neurosim.affine",
     "neurosim.operators",
+    "neurosim.modes",
+    "neurosim.accumulators",
+    "neurosim.opcodes",
 )
 
 ROWS = (
@@ -97,6 +100,16 @@ ROWS = (
     Row("neurosim.streams", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.affine", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.operators", own=FORMATS),
+    Row("neurosim.modes"),
+    Row(
+        "neurosim.opcodes",
+        own=(*RECORD, "neurosim.rules", "neurosim.operators", "neurosim.numerics", "neurosim.chip"),
+    ),
+    Row(
+        "neurosim.accumulators",
+        own=(*RECORD, *TENSORS, "neurosim.lanes", "neurosim.modes", "neurosim.instruction", "neurosim.numerics"),
+        packages=("numpy",),
+    ),
     # What people read.
     Row(
         "neurosim.report",

@@ -9,12 +9,9 @@ from enum import Enum
 from typing import Any
 
 from isa.activation import OutOfRangeWarning as OutOfRangeWarning
-from isa.activation import ReduceCmd as reduce_cmd
 from isa.activation import activation as activation
 from isa.activation import activation_reduce as activation_reduce
 from isa.copy import tensor_copy as tensor_copy
-from isa.dma import DgeMode as dge_mode
-from isa.dma import OobMode as oob_mode
 from isa.dma import dma_copy as dma_copy
 from isa.iota import iota as iota
 from isa.matmul import MatmulPerfMode as matmul_perf_mode
@@ -31,6 +28,9 @@ from neurosim.engines import Engine as engine
 from neurosim.errors import NkiValidationError as NkiValidationError
 from neurosim.instruction import NkiInstruction as NkiInstruction
 from neurosim.kernel import running
+from neurosim.modes import DgeMode as dge_mode
+from neurosim.modes import OobMode as oob_mode
+from neurosim.modes import ReduceCmd as reduce_cmd
 from neurosim.nki._missing import missing
 
 __all__ = [

@@ -213,20 +213,28 @@ def matmul_pass(stationary: F32Array, moving: F32Array) -> F32Array:
     return _canonical(sums)
 
 
-def split_one(value: np.float32) -> tuple[float, float, float]:
-    """Return (high, high if finite else 0, low) of a float32."""
-    if not np.isfinite(value):
-        return float(value), 0.0, 0.0
-    high = float(np.uint32(int(value.view(np.uint32)) & 0xFFFFF000).view(np.float32))
-    return high, high, float(value) - high
+def split(values: F32Array) -> tuple[F32Array, F32Array, F32Array]:
+    """Return (high, high with 0 for Inf and NaN, low), as ``matmul.split`` does."""
+    high, finite_high, low = (np.empty_like(values) for _ in range(3))
+    for at, value in np.ndenumerate(values):
+        if np.isfinite(value):
+            mantissa, exponent = math.frexp(float(value))
+            # 12 significant bits, cut off; below 2**-126 float32 has fewer, whose last 12 are cut off
+            digits = 12 if abs(value) >= 2.0**-126 else exponent + 137
+            kept = math.ldexp(math.trunc(math.ldexp(mantissa, digits)), exponent - digits)
+            high[at] = finite_high[at] = math.copysign(kept, value)
+            low[at] = float(value) - kept
+        else:
+            high[at], finite_high[at], low[at] = value, 0.0, 0.0
+    return high, finite_high, low
 
 
 def matmul_into(psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool) -> None:
     """Do as ``matmul.accumulate_into`` on contiguous float32 arrays."""
     pairs: list[tuple[Any, Any]] = [(stationary, moving)]
     if passes == 4:
-        high, finite, low = np.vectorize(split_one, otypes="fff")(stationary)
-        moving_high, moving_finite, moving_low = np.vectorize(split_one, otypes="fff")(moving)
+        high, finite, low = split(stationary)
+        moving_high, moving_finite, moving_low = split(moving)
         pairs = [(low, moving_low), (low, moving_finite), (finite, moving_low), (high, moving_high)]
     for index, (left, right) in enumerate(pairs):
         result = matmul_pass(left, right)

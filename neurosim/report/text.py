@@ -86,6 +86,8 @@ def _time(summary: Summary) -> str:
 
 def _compute(summary: Summary) -> str:
     roof = summary["roofline"]
+    if not summary["flops"]:
+        return "nothing for the tensor engine to multiply; MFU 0 %"
     return (
         f"{units.decimal(summary['flops'], 'FLOP')} at {units.digits(roof['achieved_tflop_per_s'])} TFLOPS; "
         f"MFU {units.percent(summary['mfu'])} of {units.digits(roof['peak_tflop_per_s'])} TFLOPS"
@@ -106,9 +108,9 @@ def _roofline(summary: Summary) -> str:
     intensity = roof["intensity_flop_per_byte"]
     place = "no HBM traffic" if intensity is None else f"{units.digits(intensity)} FLOP/B"
     reached = roof["least_ps"] / max(summary["makespan_ps"], 1)
+    attainable = f", {units.digits(roof['attainable_tflop_per_s'])} TFLOPS attainable" if summary["flops"] else ""
     return (
-        f"{place} (ridge {units.digits(roof['ridge_flop_per_byte'])}): {roof['bound']} bound, "
-        f"{units.digits(roof['attainable_tflop_per_s'])} TFLOPS attainable; "
+        f"{place} (ridge {units.digits(roof['ridge_flop_per_byte'])}): {roof['bound']} bound{attainable}; "
         f"{units.percent(reached)} of the roof reached"
     )
 

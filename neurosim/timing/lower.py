@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from neurosim.chip import Chip
 from neurosim.dependences import Dependence, Operands, dependences
 from neurosim.engines import Engine, Memory
-from neurosim.errors import SimulatorBug
+from neurosim.errors import ConfigurationError, SimulatorBug
 from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.program import Program, Signature
 from neurosim.timing.dma import TransferCost, transfer_cost
@@ -101,6 +101,8 @@ class Plan:
 
 def lower(program: Program, chip: Chip) -> Plan:
     """Return the plan of a program on a chip."""
+    for signature in program.signatures:
+        _check_fit(signature, chip)
     costs = [_cost(signature, chip) for signature in program.signatures]
     signatures = np.array(program.signature_ids, dtype=np.int64)
     cores, core = np.unique(np.array(program.cores, dtype=np.int64), return_inverse=True)
@@ -137,6 +139,28 @@ def lower(program: Program, chip: Chip) -> Plan:
         touch_counts=touch_counts.tolist(),
         table_load_ps=table_load_ps(chip),
     )
+
+
+def _check_fit(signature: Signature, chip: Chip) -> None:
+    """Refuse a variant of the chip that is too small for what was recorded."""
+    for pattern in signature.patterns:
+        if pattern.memory.is_on_chip:
+            extent, step = (axes[pattern.partition_axis] for axes in (pattern.shape, pattern.steps))
+            last = pattern.start_partition + max(extent - 1, 0) * step
+            if last >= chip.partitions:
+                numbers = (f"chip.partitions = {chip.partitions}", f"{pattern.role} reaches partition {last}")
+                raise ConfigurationError(
+                    f"timing: {signature.instruction} does not fit on {chip.name}", numbers=numbers
+                )
+    for work in signature.work:
+        if isinstance(work, Matmul) and (work.rows > chip.tensor.rows or work.columns > chip.tensor.columns):
+            raise ConfigurationError(
+                f"timing: {signature.instruction} does not fit on {chip.name}",
+                numbers=(
+                    f"tensor.rows = {chip.tensor.rows}, tensor.columns = {chip.tensor.columns}",
+                    f"stationary has {work.rows} rows and {work.columns} columns",
+                ),
+            )
 
 
 def _cost(signature: Signature, chip: Chip) -> Cost:

@@ -72,6 +72,7 @@ class Schedule:
         self._quadrants: list[tuple[int, ...] | None] = [None] * units
         self._queue_free = [0] * plan.queue_count
         self._queue_last = [-1] * plan.queue_count
+        self._queue_arrival = [0] * plan.queue_count  # a queue keeps order up to the DMA engines
         self._spaces: dict[int, _Space] = {}  # by tile
         self._touches_left = plan.touch_counts.copy()
         self._deaths: dict[int, tuple[int, int]] = {}  # by tile, its last access so far: (time, record)
@@ -202,7 +203,8 @@ class Schedule:
         self._unit_free[unit] = end
         self._queue_free[queue] = begin + cost.interval_ps
         self._queue_last[queue] = record
-        heappush(self._heap, (end + cost.first_data_ps, record))
+        self._queue_arrival[queue] = max(end + cost.first_data_ps, self._queue_arrival[queue])
+        heappush(self._heap, (self._queue_arrival[queue], record))
         return end
 
     def _arrive(self, record: int, time_ps: int) -> None:

@@ -50,7 +50,7 @@ FUNCTIONS = {
     "mish": lambda z: z * np.tanh(np.log1p(np.exp(z))),
     "gelu": lambda z: z * phi(z),
     "gelu_dx": lambda z: phi(z) + z * density(z),
-    "gelu_apprx_tanh": lambda z: 0.5 * z * (1 + np.tanh(tanh_argument(z))),
+    "gelu_apprx_tanh": lambda z: z * sigmoid(2 * tanh_argument(z)),  # (1 + tanh y) / 2, without cancellation
     "gelu_apprx_sigmoid": lambda z: z * sigmoid(1.702 * z),
     "gelu_apprx_sigmoid_dx": lambda z: sigmoid(1.702 * z) * (1 + 1.702 * z * (1 - sigmoid(1.702 * z))),
     "erf": np.vectorize(math.erf),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neurosim.engines import Engine, Memory
+from neurosim.engines import Engine
 from neurosim.errors import CapacityExceeded, ConfigurationError, SimulatorBug
 from neurosim.timing import Op, Stall, time
 from neurosim.work import Lanewise
@@ -298,7 +298,7 @@ def test_there_is_no_default_cost(builder, trn2):
 def test_work_on_the_wrong_engine(builder, trn2, engine):
     tile = builder.tile()
     builder.record("odd", engine, (Lanewise("activation", 4, (), tile.stream()),), (), (tile,))
-    with pytest.raises(SimulatorBug, match="activation|no instruction stream"):
+    with pytest.raises(SimulatorBug, match=r"activation|no instruction stream"):
         builder.time(trn2)
 
 
@@ -320,5 +320,3 @@ def test_strides_halve_the_rate(builder, trn2):
     assert latency["copy", 8] == latency["copy", None]
     assert latency["copy", 16] - latency["copy", None] == pytest.approx(512 / 0.96e-3, abs=1)
     assert latency["reciprocal", 16] == latency["reciprocal", None]
-
-

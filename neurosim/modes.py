@@ -1,0 +1,34 @@
+"""Enumerations of ``nki.isa`` that several instructions take, with NKI's names and values.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (``reduce_cmd``, ``dge_mode``, ``oob_mode``).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ReduceCmd(Enum):
+    """What an instruction does to the accumulator registers of its engine."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class DgeMode(Enum):
+    """Who generates the descriptors of a DMA."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class OobMode(Enum):
+    """What an index out of bounds does in a DMA with dynamic addresses."""
+
+    error = 0
+    skip = 1

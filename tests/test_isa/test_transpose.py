@@ -1,0 +1,124 @@
+"""``nc_transpose``: bits change places between partitions and the free axis."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+from neurosim.engines import Engine
+from neurosim.work import Matmul
+
+FORMATS = [np.float32, ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e5m2, np.int8, np.uint16, np.int32]
+
+
+def transposer(shape=None, buffer=nl.psum, dtype=None, engine=nisa.engine.unknown):
+    def body(tile):
+        made = nl.ndarray(shape or (tile.size // tile.shape[0], tile.shape[0]), dtype or tile.dtype, buffer)
+        nisa.nc_transpose(dst=made, data=tile, engine=engine)
+        return made
+
+    return body
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("shape", [(128, 128), (1, 1), (5, 128), (128, 7), (33, 64)])
+def test_tensor_engine_moves_bits(machine, rng, dtype, shape):
+    """A20: NaN, Inf, -0 and every other pattern pass unchanged, from NeuronCore-v3 on."""
+    array = rng.integers(0, 256, (shape[0], shape[1] * np.dtype(dtype).itemsize), np.uint8).view(dtype)
+    result = machine.run(transposer(), array)
+    assert result.outputs.tobytes() == np.ascontiguousarray(array.T).tobytes()
+    expected = {Engine.tensor, Engine.vector} if max(shape) <= 32 else {Engine.tensor}
+    assert result.program.record(1).signature.engine is Engine.tensor
+    assert result.program.record(1).signature.engines == expected
+
+
+@pytest.mark.parametrize("engine", ["tensor", "vector"])
+def test_every_16_bit_pattern(machine, engine):
+    """A20: all 65,536 bfloat16 patterns through both engines."""
+    size = {"tensor": 128, "vector": 32}[engine]
+    patterns = np.arange(65536, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(-1, size, size)
+    for array in patterns:
+        got = machine.outputs(transposer(engine=getattr(nisa.engine, engine)), array)
+        assert got.tobytes() == np.ascontiguousarray(array.T).tobytes()
+
+
+@pytest.mark.parametrize("psum", [(), {0}])
+@pytest.mark.parametrize("buffer", [nl.sbuf, nl.psum])
+@pytest.mark.parametrize("shape", [(32, 32), (3, 17)])
+def test_vector_reaches_both_memories(machine, rng, psum, buffer, shape):
+    array = rng.standard_normal(shape).astype(np.float32)
+    result = machine.run(transposer(buffer=buffer, engine=nisa.engine.vector), array, psum=psum)
+    np.testing.assert_array_equal(result.outputs, array.T)
+
+
+def test_engine_follows_memories_by_default(machine, rng):
+    array = rng.standard_normal((32, 16)).astype(np.float32)
+    into_sbuf = machine.run(transposer(buffer=nl.sbuf), array)
+    np.testing.assert_array_equal(into_sbuf.outputs, array.T)
+    assert into_sbuf.program.record(1).signature.engines == {Engine.vector}
+
+
+def test_free_axes_are_flattened(machine, rng):
+    """"If the data tile has more than one free axis, this API implicitly flattens all free axes"."""
+    array = rng.standard_normal((16, 2, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(machine.outputs(transposer(), array), array.reshape(16, 24).T)
+
+
+def test_views(machine, rng):
+    array = rng.standard_normal((64, 40)).astype(np.float32)
+
+    def body(tile):
+        made = nl.ndarray((20, 128), tile.dtype, nl.psum)
+        nisa.memset(dst=made, value=0.0)
+        nisa.nc_transpose(dst=made[:, ::2], data=tile[:, 1::2])
+        return made
+
+    expected = np.zeros((20, 128), np.float32)
+    expected[:, ::2] = array[:, 1::2].T
+    np.testing.assert_array_equal(machine.outputs(body, array), expected)
+
+
+def test_work_of_the_tensor_engine(machine):
+    result = machine.run(transposer(), np.zeros((100, 30), ml_dtypes.bfloat16))
+    (work,) = result.program.record(1).signature.work
+    assert isinstance(work, Matmul)
+    assert (work.rows, work.columns, work.moving, work.passes) == (100, 30, 100, 1)
+    assert (work.transpose, work.flops) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "message"),
+    [
+        (transposer((128, 16)), (16, 129), "data has 129 columns; at most 128 become partitions"),
+        (transposer((16, 24)), (16, 24), "dst is 16 × 24; the transpose is 24 × 16"),
+        (transposer(dtype=nl.bfloat16), (16, 24), "dst is bfloat16 and data is float32; they must have the same dtype"),
+        (transposer(buffer=nl.sbuf), (64, 24), "dst is in SBUF and data is 64 × 24: no engine does that"),
+        (transposer(buffer=nl.sbuf, engine=nisa.engine.tensor), (16, 24), "Tensor transposes from SBUF to PSUM"),
+        (transposer(engine=nisa.engine.vector), (33, 24), "Vector transposes at most 32 × 32"),
+        (transposer(engine=nisa.engine.vector), (24, 33), "Vector transposes at most 32 × 32"),
+        (transposer(engine=nisa.engine.scalar), (16, 24), "nc_transpose: cannot run on"),
+        (transposer((24, 16), buffer=nl.shared_hbm), (16, 24), "dst is in HBM; it must be in SBUF or PSUM"),
+    ],
+)
+def test_refuses(machine, body, shape, message):
+    text = machine.refused(body, np.zeros(shape, np.float32))
+    assert text.startswith("nc_transpose: ")
+    assert message in text
+
+
+def test_refuses_data_in_psum_on_tensor(machine):
+    text = machine.refused(transposer(engine=nisa.engine.tensor), np.zeros((16, 24), np.float32), psum={0})
+    assert "Tensor transposes from SBUF to PSUM" in text
+
+
+def test_a_psum_bank_is_not_crossed(machine):
+    """A transpose on the tensor engine is a matmul, which writes within one bank."""
+
+    def body(tile):
+        made = nl.ndarray((24, 1024), tile.dtype, nl.psum)
+        nisa.nc_transpose(dst=made[:, 500:516], data=tile)
+
+    assert "crosses a PSUM bank of 2048 bytes" in machine.refused(body, np.zeros((16, 24), np.float32))
