@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neurosim.chip import Chip
+import numpy as np
 
+from neurosim.chip import Chip
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import IllegalOperand
+from neurosim.indirect import IndirectTensor
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.modes import DgeMode, OobMode
@@ -24,13 +26,14 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
     """Copy ``src`` to ``dst`` with the DMA engines; any shapes with equal numbers of elements, HBM or SBUF.
 
     Equal dtypes move bits. Different ones go through float32: ``src.dtype`` to float32, float32 to ``dst.dtype``.
-    ``oob_mode`` speaks of dynamic addresses; static patterns are checked when the view is made.
+    Views with a scalar or vector offset gather and scatter. ``oob_mode`` speaks of their indices: out of bounds they
+    raise OutOfBounds, or with ``skip`` their rows are not moved. Static patterns are checked when the view is made.
     """
 
     is_dma = True
 
-    dst: Tile = Out(Memory.sbuf, *HBM)
-    src: Tile = In(Memory.sbuf, *HBM)
+    dst: Tile = Out(Memory.sbuf, *HBM, dynamic=True)
+    src: Tile = In(Memory.sbuf, *HBM, dynamic=True)
     priority: int | None = None
     oob_mode: OobMode = OobMode.error
     dge_mode: DgeMode = DgeMode.unknown
@@ -58,8 +61,28 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
                 yield Broken(f"{label}={value!r} is not a nisa.{label}")
         if self.dge_mode is DgeMode.hwdge and chip.generation < 3:
             yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "use dge_mode.swdge")
+        yield from self._dynamic_rules()
         if self.engine is not Engine.unknown and self.dge_mode is not DgeMode.hwdge:
             yield Broken(f"engine={self.engine!r} without dge_mode.hwdge", (), "pass dge_mode=nisa.dge_mode.hwdge")
+
+    def _dynamic_rules(self) -> Iterator[Broken | None]:
+        if self.dge_mode is DgeMode.none and (self.dst.is_indirect() or self.src.is_indirect()):
+            yield Broken("dge_mode.none with an address that is known at run time only", (), "use dge_mode.swdge")
+        if self.dst.is_indirect() and self.src.is_indirect():
+            yield Broken(
+                "dst and src both have a place that is known at run time only",
+                (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
+                "copy through an SBUF tile: gather first, then scatter",
+            )
+        if self._gathers() and self.dge_mode is DgeMode.hwdge:
+            yield Broken("dge_mode.hwdge with one index per row", (), "only dge_mode.swdge gathers and scatters")
+
+    def _gathers(self) -> bool:
+        return any(isinstance(tile, IndirectTensor) and tile.per_lane for tile in (self.dst, self.src))
+
+    def skips_out_of_bounds(self) -> bool:
+        """Whether ``oob_mode`` says so."""
+        return self.oob_mode is OobMode.skip
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """Return the triggering engine.
@@ -76,16 +99,29 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
             return self.engine, frozenset({self.engine})
         if self.dge_mode is DgeMode.unknown and self.dst.buffer.is_hbm and not self.src.buffer.is_hbm:
             return Engine.gpsimd, frozenset(self.engines)
-        if self.dge_mode is DgeMode.swdge:
+        if self.dge_mode is DgeMode.swdge or self._gathers():
             return Engine.gpsimd, frozenset({Engine.gpsimd})
         return Engine.sync, frozenset(self.engines)
 
     def execute(self, lanes: Lanes) -> None:
         """Move the elements in the order of both patterns."""
-        source, target = self.src.array(), self.dst.array()
+        source = self.src.array()
         if self.src.dtype != self.dst.dtype:
             source = convert.cast(source, self.src.dtype, self.dst.dtype)
-        target[...] = source if source.shape == target.shape else source.reshape(target.shape)
+        if source.shape != self.dst.shape:
+            source = source.reshape(self.dst.shape)
+        moved = self.written().get("dst")
+        if isinstance(self.dst, IndirectTensor):
+            self.dst.scatter(source)
+        elif moved is None:
+            self.dst.array()[...] = source
+        else:
+            np.copyto(self.dst.array(), source, where=moved)
+
+    def written(self) -> Holes:
+        """Rows of src whose index is out of bounds are not moved."""
+        chosen = self.src.chosen() if isinstance(self.src, IndirectTensor) else None
+        return {} if chosen is None else {"dst": chosen.reshape(self.dst.shape)}
 
     def holes(self, holes: Holes) -> Holes:
         """Element i of dst depends on element i of src."""

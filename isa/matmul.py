@@ -16,11 +16,11 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, Unsupported
-from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
+from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit, uninitialized
 from neurosim.lanes import Lanes
-from neurosim.memory import MATMUL, UNWRITTEN, WRITTEN
+from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
 from neurosim.numerics import matmul
-from neurosim.rules import Broken, bounding_box, dtype_in, same_dtype
+from neurosim.rules import Broken, bounding_box, dtype_in, same_dtype, within_bank
 from neurosim.streams import stream
 from neurosim.work import Matmul, Work
 
@@ -112,23 +112,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
                 "dst has the columns of stationary as partitions and the columns of moving as free axis",
             )
         elif chip.generation < 4:
-            yield self._bank_rule(chip.psum.bank_bytes, numbers)
-
-    def _bank_rule(self, bank_bytes: int, numbers: tuple[str, ...]) -> Broken | None:
-        reach = sum(
-            step * (extent - 1)
-            for axis, (step, extent) in enumerate(zip(self.dst.steps, self.dst.shape, strict=True))
-            if axis != self.dst.partition_axis
-        )
-        first = self.dst.offset_bytes
-        last = first + (reach + 1) * self.dst.dtype.size_bytes - 1
-        if first // bank_bytes == last // bank_bytes:
-            return None
-        return Broken(
-            f"dst covers bytes {first} to {last} of a partition and crosses a PSUM bank of {bank_bytes} bytes",
-            numbers,
-            "a matmul writes within one bank: slice dst at multiples of the bank",
-        )
+            yield within_bank("dst", self.dst, chip.psum.bank_bytes)
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """The tensor engine; modes that are not built are refused here."""
@@ -145,9 +129,14 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         return super().place(chip)
 
     def admit(self, lanes: Lanes) -> None:
-        """Refuse ``accumulate=True`` where no matmul wrote."""
+        """Refuse ``accumulate=True`` where no matmul wrote, and None where a matmul wrote what depends on a hole."""
         if self.accumulate and lanes.where_written(self.dst) != MATMUL:
             self._refuse_accumulate(lanes)
+        elif self.accumulate is None and not self.is_transpose:
+            origin = self.dst.allocation.storage.travelled(self.dst)
+            if origin is not None:
+                hole = bounding_box(lanes.states(self.dst) == HOLE)
+                raise uninitialized(f"nc_matmul: accumulating onto dst {self.dst.describe()}", hole, origin)
 
     def execute(self, lanes: Lanes) -> None:
         """Multiply into PSUM according to what it holds."""
@@ -155,7 +144,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             self._transpose(lanes)
             return
         for name, hint in (("stationary", self.is_stationary_onezero), ("moving", self.is_moving_onezero)):
-            if hint:
+            if hint and getattr(self, name).dtype == dtypes.float32:
                 self._check_onezero(lanes, name)
         overwrite = self._overwrites(lanes)
         psum = self.dst.array()
@@ -175,7 +164,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     def _overwrites(self, lanes: Lanes) -> bool:
         """Decide between overwriting and adding, from what wrote the destination."""
-        if self.accumulate is False:
+        if self.accumulate is not None and not self.accumulate:
             return True
         state = lanes.where_written(self.dst)
         if state == MATMUL:
@@ -191,10 +180,10 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     def _refuse_accumulate(self, lanes: Lanes) -> None:
         states = lanes.states(self.dst)
-        if (states == UNWRITTEN).any():
+        if (states < WRITTEN).any():
             raise Uninitialized(
                 "nc_matmul: accumulate=True onto PSUM that nobody wrote",
-                numbers=(f"dst  {self.dst.describe()}", f"unwritten: {bounding_box(states == UNWRITTEN)}"),
+                numbers=(f"dst  {self.dst.describe()}", f"unwritten: {bounding_box(states < WRITTEN)}"),
                 advice="begin with accumulate=False, e.g. accumulate=(k > 0), or leave accumulate out",
             )
         if (states == WRITTEN).any() and lanes.chip.generation < 4:

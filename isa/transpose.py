@@ -11,7 +11,7 @@ from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
-from neurosim.rules import Broken, same_dtype
+from neurosim.rules import Broken, same_dtype, within_bank
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Matmul, Work
 
@@ -53,6 +53,8 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
                 f"dst is {self.dst.partitions} × {self.dst.free_elements}; the transpose is {columns} × {rows}",
                 numbers,
             )
+        if chip.generation < 4 and self.engine is not Engine.vector and self._fits_tensor():
+            yield within_bank("dst", self.dst, chip.psum.bank_bytes)
         if self.engine is Engine.tensor and not self._fits_tensor():
             yield Broken("Tensor transposes from SBUF to PSUM", numbers, "allocate dst with buffer=nl.psum")
         elif self.engine is Engine.vector and not self._fits_vector():

@@ -130,9 +130,10 @@ def _unwritten(tensor: NkiTensor, name: str) -> NeurosimError | None:
     mask = storage.unwritten(tensor)
     if mask is None:
         return None
-    if storage.origin is not None:
-        error = uninitialized(f"{name}: output {tensor.describe()}", bounding_box(mask), storage.origin)
-        return error.at(storage.origin.where)
+    origin = storage.travelled(tensor)
+    if origin is not None:
+        error = uninitialized(f"{name}: output {tensor.describe()}", bounding_box(mask), origin)
+        return error.at(origin.where)
     return UnwrittenOutput(
         f"{name}: output {tensor.describe()} was never fully stored",
         where=tensor.allocation.where,

@@ -26,11 +26,14 @@ app = typer.Typer(
 )
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON, too.")]
-ChipName = Annotated[str, typer.Option("--chip", help="Chip to simulate.")]
+ChipName = Annotated[
+    str | None,
+    typer.Option("--chip", help="A chip's name or device file; by default NEURON_PLATFORM_TARGET_OVERRIDE, else trn2."),
+]
 
 
 @app.command()
-def demo(json_file: Json = None, chip: ChipName = "trn2") -> None:
+def demo(json_file: Json = None, chip: ChipName = None) -> None:
     """Run a 2048³ bfloat16 matmul and causal attention over 2048 × 128; check both against float64."""
     from neurosim.demo import CASES, run_case
 
@@ -67,7 +70,7 @@ def run(
 def profile(
     kernel: Annotated[str, typer.Argument(metavar="FILE:KERNEL", help="As in kernels/matmul.py:matmul.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=FORMS)] = None,
-    chip: ChipName = "trn2",
+    chip: ChipName = None,
     json_file: Json = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     values: Annotated[bool, typer.Option(help="Compute; without, record and time only.")] = True,
@@ -91,9 +94,9 @@ def chips(name: Annotated[str | None, typer.Argument(help="Show all figures of t
     from neurosim.devices import available, load_chip
 
     if name is None:
-        for chip in map(load_chip, available()):
-            peak, bandwidth = chip.tensor.peak_tflop_per_s(), chip.hbm.bandwidth_gb_per_s
-            print(f"{chip.name}  NeuronCore-v{chip.generation}, {peak:.1f} TFLOPS, HBM {bandwidth:g} GB/s")
+        for found in map(load_chip, available()):
+            peak, bandwidth = found.tensor.peak_tflop_per_s(), found.hbm.bandwidth_gb_per_s
+            print(f"{found.name}  NeuronCore-v{found.generation}, {peak:.1f} TFLOPS, HBM {bandwidth:g} GB/s")
         return
     figures = load_chip(name).figures
     rows = [(path, _figure_text(figure.value), figure.unit, figure.standing) for path, figure in figures.items()]

@@ -135,7 +135,7 @@ CASES = (
 )
 
 
-def run_case(case: Case, chip: str) -> tuple[Any, Check]:
+def run_case(case: Case, chip: str | None = None) -> tuple[Any, Check]:
     """Profile one kernel on a chip; return its Result and the check of its output."""
     from neurosim import profile
 

@@ -20,6 +20,7 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, Uninitialized
+from neurosim.indirect import IndirectTensor
 from neurosim.kernel import Kernel, current
 from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
@@ -45,6 +46,7 @@ class Operand:
         number: whether a Python number may stand for it.
         strict: whether a hole in it raises at once (an index, a predicate) instead of travelling.
         optional: whether None may stand for it.
+        dynamic: whether its place may be known at run time only.
     """
 
     access: Access
@@ -52,6 +54,10 @@ class Operand:
     number: bool = False
     strict: bool = False
     optional: bool = False
+    dynamic: bool = False
+
+
+_INDEX = Operand(Access.READ, (Memory.sbuf,), strict=True)
 
 
 def _field(operand: Operand, default: Any) -> Any:
@@ -65,15 +71,16 @@ def In(
     number: bool = False,
     strict: bool = False,
     optional: bool = False,
+    dynamic: bool = False,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """Declare an operand that is read. With ``default=None`` it may be left out."""
-    return _field(Operand(Access.READ, memories, number, strict, optional or default is None), default)
+    return _field(Operand(Access.READ, memories, number, strict, optional or default is None, dynamic), default)
 
 
-def Out(*memories: Memory, optional: bool = False, default: Any = dataclasses.MISSING) -> Any:
+def Out(*memories: Memory, optional: bool = False, dynamic: bool = False, default: Any = dataclasses.MISSING) -> Any:
     """Declare an operand that is written. With ``default=None`` it may be left out."""
-    return _field(Operand(Access.WRITE, memories, optional=optional or default is None), default)
+    return _field(Operand(Access.WRITE, memories, optional=optional or default is None, dynamic=dynamic), default)
 
 
 def Accumulate(*memories: Memory) -> Any:
@@ -170,6 +177,10 @@ class Instruction:
             raise IllegalOperand(f"{self.mnemonic}: cannot run on {wanted!r}", advice=f"it runs on {names}")
         return wanted, frozenset({wanted})
 
+    def skips_out_of_bounds(self) -> bool:
+        """Return whether a dynamic index out of bounds is left out, instead of an error."""
+        return False
+
     def state(self) -> tuple[tuple[str, Access], ...]:
         """Return the engine registers that are used, as (kind, access)."""
         return ()
@@ -198,7 +209,9 @@ class Instruction:
         tensors: list[tuple[str, NkiTensor, Operand]] = []
         for name, operand in self._operands:
             value = getattr(self, name)
-            if operand is not None and type(value) is NkiTensor:
+            if operand is not None and isinstance(value, NkiTensor):
+                if isinstance(value, IndirectTensor):
+                    value = self._resolve(kernel, name, value, tensors)
                 tensors.append((name, value, operand))
                 key.append(value.key)
             elif type(value) is list:
@@ -214,6 +227,19 @@ class Instruction:
         if found is None:
             found = self._define(kernel, tuple(key), tensors)
         return self._run(kernel, found, tensors)
+
+    def _resolve(
+        self, kernel: Kernel, name: str, value: IndirectTensor, tensors: list[tuple[str, NkiTensor, Operand]]
+    ) -> IndirectTensor:
+        """Read the indices of a dynamic operand, which become an operand of their own."""
+        index = value.index
+        mask = index.allocation.storage.unwritten(index)
+        if mask is not None:
+            self._hole(kernel, f"index of {name}", index, mask, _INDEX)
+        value = value.resolved(skip=self.skips_out_of_bounds(), values=kernel.values)
+        setattr(self, name, value)
+        tensors.append((f"index of {name}", index, _INDEX))
+        return value
 
     def _run(
         self,
@@ -273,13 +299,16 @@ class Instruction:
                 holes = None
         if written is not None:
             written = None if written.all() else written.reshape(tensor.shape)
-        storage.mark(tensor, self.state_written, holes, written)
+        if isinstance(tensor, IndirectTensor):
+            tensor.mark(self.state_written, holes)
+        else:
+            storage.mark(tensor, self.state_written, holes, written)
         if tensor.allocation.is_planed:
             storage.own(tensor, tensor.allocation.index)
 
     def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
         allocation = tensor.allocation
-        origin = allocation.storage.origin or HoleOrigin(
+        origin = allocation.storage.travelled(tensor) or HoleOrigin(
             self.mnemonic, name, kernel.where(), allocation.describe(), allocation.where, bounding_box(mask)
         )
         if operand.strict or mask.all():
@@ -312,7 +341,7 @@ class Instruction:
             for name, tensor, _ in tensors:
                 self._raise(access_rules(name, tensor, chip))
         for name, tensor, operand in tensors:
-            if operand.access is not Access.READ and not tensor.is_injective():
+            if operand.access is not Access.READ and not tensor.is_indirect() and not tensor.is_injective():
                 raise IllegalOperand(
                     f"{self.mnemonic}: {name} {tensor.describe()} reaches the same element twice",
                     numbers=(f"pattern {tensor.get_pattern()}",),
@@ -341,6 +370,11 @@ class Instruction:
 
     def _check_operand(self, name: str, value: Any, operand: Operand) -> None:
         if isinstance(value, NkiTensor):
+            if value.is_indirect() and not operand.dynamic:
+                raise IllegalOperand(
+                    f"{self.mnemonic}: {name} {value.describe()} has a place that is known at run time only",
+                    advice="load it with nisa.dma_copy first, which takes such views",
+                )
             if value.buffer not in operand.memories:
                 allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
                 raise IllegalOperand(
@@ -430,6 +464,8 @@ def _bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any])
 
 
 def _pattern(role: str, tensor: NkiTensor, access: Access) -> Pattern:
+    if isinstance(tensor, IndirectTensor):
+        tensor = tensor.reach  # the compiler orders a dynamic access against all that it may reach
     on_chip = tensor.partition_axis >= 0
     return Pattern(
         role,

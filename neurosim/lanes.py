@@ -81,4 +81,4 @@ class Lanes:
 
     def is_written(self, tensor: NkiTensor) -> bool:
         """Return whether all bytes of a tensor were written."""
-        return tensor.allocation.storage.state >= WRITTEN or bool(self.states(tensor).all())
+        return tensor.allocation.storage.state >= WRITTEN or bool((self.states(tensor) >= WRITTEN).all())

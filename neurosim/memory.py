@@ -1,8 +1,8 @@
 """Storages: bytes, and a shadow that knows which of them were written.
 
 A shadow state is kept per granule (the allocation's element, split to single bytes when a view needs it):
-``UNWRITTEN``, ``WRITTEN``, or ``MATMUL`` for PSUM bytes that the tensor engine wrote. A storage whose bytes all have
-one state keeps that state alone, which is the fast path.
+``UNWRITTEN``, ``HOLE`` for bytes that were written from unwritten ones, ``WRITTEN``, or ``MATMUL`` for PSUM bytes that
+the tensor engine wrote. A storage whose bytes all have one state keeps that state alone, which is the fast path.
 
 Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``, "Accumulation mode".
 """
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from neurosim.view import NkiTensor
 
 UNWRITTEN: Final = 0
-WRITTEN: Final = 1
-MATMUL: Final = 2
+HOLE: Final = 1
+WRITTEN: Final = 2
+MATMUL: Final = 3
 
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -135,15 +136,21 @@ class Storage:
 
     def unwritten(self, tensor: NkiTensor) -> Mask | None:
         """Return which elements of ``tensor`` have unwritten bytes, or None when all are written."""
-        if self.state > UNWRITTEN:
+        if self.state >= WRITTEN:
             return None
         if self.state == UNWRITTEN:
             return np.ones(tensor.shape, np.bool_)
         states = self.states(tensor)
-        if states.min() > UNWRITTEN:
+        if states.min() >= WRITTEN:
             return None
-        holes = states == UNWRITTEN
+        holes = states < WRITTEN
         return np.asarray(holes.any(axis=-1)) if holes.ndim > len(tensor.shape) else holes
+
+    def travelled(self, tensor: NkiTensor) -> HoleOrigin | None:
+        """Return where the holes under ``tensor`` came from, or None where none travelled there."""
+        if self.origin is None or self.state >= UNWRITTEN or not (self.states(tensor) == HOLE).any():
+            return None
+        return self.origin
 
     def uniform_state(self, tensor: NkiTensor) -> int:
         """Return the one state of all bytes under ``tensor``, or -1 when they differ."""
@@ -170,7 +177,7 @@ class Storage:
             self._collapse(tensor.size_bytes, state)
             return
         masks = [mask if mask is None or states.ndim == mask.ndim else mask[..., None] for mask in (holes, only)]
-        after = state if masks[0] is None else np.where(masks[0], UNWRITTEN, state)
+        after = state if masks[0] is None else np.where(masks[0], HOLE, state)
         states[...] = after if masks[1] is None else np.where(masks[1], after, states)
 
     def _collapse(self, size_bytes: int, state: int) -> None:

@@ -114,6 +114,21 @@ def not_both_in_psum(name: str, tensor: Any, other_name: str, other: Any) -> Bro
     )
 
 
+def within_bank(name: str, tensor: NkiTensor, bank_bytes: int) -> Broken | None:
+    """What the tensor engine writes stays within one PSUM bank."""
+    axes = zip(tensor.steps, tensor.shape, strict=True)
+    reach = sum(step * (extent - 1) for axis, (step, extent) in enumerate(axes) if axis != tensor.partition_axis)
+    first = tensor.offset_bytes
+    last = first + (reach + 1) * tensor.dtype.size_bytes - 1
+    if first // bank_bytes == last // bank_bytes:
+        return None
+    return Broken(
+        f"{name} covers bytes {first} to {last} of a partition and crosses a PSUM bank of {bank_bytes} bytes",
+        (f"{name}  {tensor.describe()}",),
+        "the tensor engine writes within one bank: slice at multiples of the bank",
+    )
+
+
 def operator_exists(op: str, chip: Chip) -> Broken | None:
     """The generation has the operator (source: AWS Neuron SDK, ``nl.abs_max`` and ``nl.abs_min``)."""
     if chip.generation >= 4 or op not in ("abs_max", "abs_min"):

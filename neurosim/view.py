@@ -130,7 +130,7 @@ class NkiTensor:
         return True
 
     def is_indirect(self) -> bool:
-        """Return whether the view is addressed by a value known only at run time. Not built yet, so never."""
+        """Return whether the view is addressed by a value known only at run time."""
         return False
 
     # -- what the machine asks ------------------------------------------------------------------------------------
@@ -357,9 +357,20 @@ class NkiTensor:
         axis = self._axis(dim, "slice")
         return self[(slice(None),) * axis + (slice(start, end, step),)]
 
-    def select(self, dim: int, index: int) -> NkiTensor:
-        """Return one element of an axis, which goes away (the partition axis stays, with extent 1)."""
-        axis = self._axis(dim, "select")
+    def select(self, dim: int, index: int | NkiTensor) -> NkiTensor:
+        """Return one element of an axis, which goes away (the partition axis stays, with extent 1).
+
+        ``index`` is an int, or an SBUF tile [1, 1] whose value chooses at run time, once per view.
+        """
+        axis = self._axis(dim, "select", free_only=isinstance(index, NkiTensor))
+        if isinstance(index, NkiTensor):
+            from neurosim.indirect import by_scalar
+
+            call = f"select({dim}) of {self.describe()}"
+            if self.is_indirect():
+                raise IllegalOperand(f"{call}: the view is placed by an index already")
+            first = self[(slice(None),) * axis + (0,)]
+            return by_scalar(first, index, self._steps[axis], self.shape[axis], call)
         return self[(slice(None),) * axis + (index,)]
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
@@ -499,15 +510,14 @@ class NkiTensor:
         """Return an explicit access pattern ``[[step, count], …]`` over the whole tensor.
 
         ``offset`` (elements of ``dtype``) is added to this view's own offset. On chip the first pair walks the
-        partitions; its step is the number of free elements of the tensor.
+        partitions; its step is the number of free elements of the tensor. ``scalar_offset`` (an SBUF tile [1, 1]) or
+        ``vector_offset`` (an SBUF column, one index per row; the first pair's step is not used) move the pattern by
+        index · stride of axis ``indirect_dim`` of this view.
 
         Raises:
             OutOfBounds: the pattern leaves the tensor.
-            IllegalOperand: a malformed pattern, or one that skips partitions.
-            Unsupported: dynamic offsets, which are not built yet.
+            IllegalOperand: a malformed pattern or index, or a pattern that skips partitions.
         """
-        if scalar_offset is not None or vector_offset is not None or indirect_dim:
-            raise Unsupported(f"ap of {self.describe()}: offsets that are known only at run time are not built yet")
         base = self if dtype is None else self._whole().view(dtype)._starting_at(self)
         try:
             pairs = [(as_int(step), as_int(count)) for step, count in pattern]
@@ -516,7 +526,27 @@ class NkiTensor:
         if not pairs or any(count < 1 for _, count in pairs):
             raise IllegalOperand(f"ap({pattern}) of {self.describe()}: give [step, count] pairs, each count at least 1")
         start = base.offset + (0 if offset is None else as_int(offset))
-        return base._patterned(pairs, start, f"ap({pattern}, offset={offset}) of {self.describe()}")
+        call = f"ap({pattern}, offset={offset}) of {self.describe()}"
+        if scalar_offset is not None or vector_offset is not None:
+            return base._dynamic(pairs, start, scalar_offset, vector_offset, self._axis(indirect_dim, "ap"), call)
+        return base._patterned(pairs, start, call)
+
+    def _dynamic(
+        self, pairs: list[tuple[int, int]], start: int, scalar: Any, vector: Any, dim: int, call: str
+    ) -> NkiTensor:
+        """Return a pattern whose place an index decides; it moves by this view's stride of axis ``dim``."""
+        from neurosim.indirect import by_lane, by_scalar  # they are views too
+
+        if scalar is not None and vector is not None:
+            raise IllegalOperand(f"{call}: scalar_offset and vector_offset exclude each other")
+        if dim == self._partition_axis:
+            raise IllegalOperand(f"{call}: an index cannot choose partitions")
+        step, extent = self._steps[dim], self.shape[dim]
+        if scalar is not None:
+            return by_scalar(self._patterned(pairs, start, call), scalar, step, extent, call)
+        if dim != 0:
+            raise IllegalOperand(f"{call}: vector_offset chooses along axis 0 only, not {dim}")
+        return by_lane(self._patterned([(0, 1), *pairs[1:]], start, call), vector, step, extent, call)
 
     def _whole(self) -> NkiTensor:
         return whole(self.allocation)
@@ -559,8 +589,14 @@ class NkiTensor:
         return self._with(shape, steps, 0 if self._partition_axis >= 0 else -1, first, start)
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
-        """Per-partition indices: not built yet."""
-        raise Unsupported(f"vector_select of {self.describe()}: indexing by a tensor's values is not built yet")
+        """Return one row of axis 0 (of an HBM tensor) per index of an SBUF column: [indices, rest of the shape]."""
+        from neurosim.indirect import by_lane
+
+        call = f"vector_select({dim}) of {self.describe()}"
+        if self._axis(dim, "vector_select") != 0 or self.is_indirect():
+            raise IllegalOperand(f"{call}: only axis 0 of a static view can be selected from by a vector")
+        row = self._with((1, *self.shape[1:]), (0, *self._steps[1:]))
+        return by_lane(row, vector_offset, self._steps[0], self.shape[0], call)
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Tensor indirection: not built yet."""

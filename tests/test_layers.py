@@ -44,22 +44,21 @@ ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "n
 TENSORS = (
     "neurosim.view",
     "neurosim.indexing",
+    "neurosim.indirect",
     "neurosim.reshaping",
     "neurosim.memory",
     "neurosim.rules",
 )
-MACHINE = (
-    *TENSORS,
-    "neurosim.kernel",
-    "neurosim.lanes",
-    "neurosim.instruction",
+SHARED = (
     "neurosim.streams",
     "neurosim.affine",
-    "neurosim.operators",
-    "neurosim.modes",
     "neurosim.accumulators",
+    "neurosim.operators",
     "neurosim.opcodes",
+    "neurosim.modes",
 )
+"""What several instructions share."""
+MACHINE = (*TENSORS, *SHARED, "neurosim.kernel", "neurosim.lanes", "neurosim.instruction")
 
 ROWS = (
     # Facts: formats, errors, names of engines, what an instruction asks for, the record itself.
@@ -81,6 +80,7 @@ ROWS = (
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
     # Tensors and their memory.
     Row("neurosim.reshaping", own=("neurosim.errors",)),
+    Row("neurosim.indirect", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.indexing", own=("neurosim.errors", "neurosim.view"), packages=("numpy",)),
     Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.memory", own=(*RECORD, "neurosim.view"), packages=("numpy",)),
@@ -100,6 +100,9 @@ ROWS = (
     Row("neurosim.streams", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.affine", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.operators", own=FORMATS),
+    Row("neurosim.modes", own=FORMATS),
+    Row("neurosim.opcodes", own=(*FORMATS, *TENSORS, "neurosim.operators", "neurosim.numerics", "neurosim.chip")),
+    Row("neurosim.accumulators", own=(*RECORD, *MACHINE, "neurosim.numerics"), packages=("numpy",)),
     Row("neurosim.modes"),
     Row(
         "neurosim.opcodes",
@@ -111,14 +114,24 @@ ROWS = (
         packages=("numpy",),
     ),
     # What people read.
+    Row("neurosim.writing", own=("neurosim.errors",)),
+    Row("neurosim.listing", own=RECORD, packages=("numpy",)),
     Row(
         "neurosim.report",
-        own=(*RECORD, "neurosim.chip", "neurosim.lifetimes", "neurosim.timing.timeline"),
+        own=(
+            *RECORD,
+            "neurosim.chip",
+            "neurosim.lifetimes",
+            "neurosim.timing.timeline",
+            "neurosim.listing",
+            "neurosim.writing",
+        ),
         bare=("neurosim",),
         packages=("numpy",),
     ),
     Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),
     # Arguments of a kernel, in and out.
+    Row("neurosim.schedules", own=RECORD),
     Row("neurosim.arrays", own=FORMATS, packages=("numpy", "ml_dtypes")),
     Row("neurosim.specs", own=FORMATS),
     Row(
@@ -137,6 +150,7 @@ ROWS = (
             "neurosim.chip",
             "neurosim.devices",
             "neurosim.arguments",
+            "neurosim.schedules",
             "neurosim.specs",
             "neurosim.timing",
             "neurosim.report",
@@ -153,6 +167,7 @@ ROWS = (
             "neurosim.numerics",
             "neurosim.chip",
             "neurosim.devices",
+            "neurosim.schedules",
             "neurosim.specs",
             "neurosim.run",
             "isa",
@@ -288,6 +303,15 @@ def test_a_violation_is_found(file: str, source: str) -> None:
 )
 def test_what_the_table_allows_passes(file: str, source: str) -> None:
     assert violations(ROOT / file, source) == []
+
+
+def test_the_architecture_names_every_module() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    modules = [
+        path for path in (ROOT / "neurosim").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+    ]
+    names = [f"`{path.name}`" if path.is_file() else f"`{path.name}/`" for path in modules]
+    assert [name for name in names if name not in text and name != "`__init__.py`"] == []
 
 
 def test_every_file_of_the_core_stays_readable() -> None:

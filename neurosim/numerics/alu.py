@@ -401,7 +401,7 @@ _INT: Final[dict[str, Any]] = {
 }
 
 
-def _plain(x: F32Array) -> F32Array:
+def plain(x: F32Array) -> F32Array:
     """Return ``x`` as the one kind of array that kernels are compiled for."""
     flags = x.flags
     return x if flags.c_contiguous and flags.aligned and flags.writeable else x.copy()
@@ -409,8 +409,8 @@ def _plain(x: F32Array) -> F32Array:
 
 def _operand(x: Operand) -> F32Array:
     if isinstance(x, np.ndarray):
-        return _plain(x)
-    return np.full((1, 1), x, np.float32)
+        return plain(x)
+    return np.array([[x]], np.float32)
 
 
 def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32Array:
@@ -455,7 +455,7 @@ def unary(op: str, a: F32Array, out: F32Array | None = None) -> F32Array:
     if op == "bypass":
         np.copyto(out.view(np.uint32), a.view(np.uint32))
     else:
-        _UNARY[op](_plain(a).reshape(-1), out.reshape(-1))
+        _UNARY[op](plain(a).reshape(-1), out.reshape(-1))
     return out
 
 

@@ -61,8 +61,8 @@ def _cache_key() -> str:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-    versions = (_numba.__version__, np.__version__, platform.python_version(), platform.machine(), cpu)
-    digest.update("\n".join(versions).encode())
+    versions = _numba.__version__, np.__version__, platform.python_version()
+    digest.update("\n".join((*versions, platform.machine(), cpu, str(_config.CPU_FEATURES))).encode())
     return digest.hexdigest()[:20]
 
 

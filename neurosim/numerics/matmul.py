@@ -16,6 +16,7 @@ The bits equal those of the plain triple loop in ``reference.py`` for any number
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any, Final
 
@@ -227,6 +228,15 @@ class _Workspaces(threading.local):
 
     def __init__(self) -> None:
         self.arrays: dict[int, F32Array] = {}
+        self.parts: dict[str, F32Array] = {}
+
+    def three(self, name: str, shape: tuple[int, ...]) -> F32Array:
+        """Return memory for the parts of an operand, (3, ...shape); the name's next call takes it over."""
+        size = 3 * math.prod(shape)
+        parts = self.parts.get(name)
+        if parts is None or parts.size < size:
+            parts = self.parts[name] = np.empty(size, np.float32)
+        return parts[:size].reshape(3, *shape)
 
     def get(self, count: int, depth: int, rows: int) -> F32Array:
         padded = (depth + 3) // 4 * 4
@@ -276,13 +286,17 @@ def _split(values: U32Array, high: U32Array, high_finite: U32Array, low: F32Arra
         low[i] = rest if finite else _ZERO
 
 
-def split(values: F32Array) -> tuple[F32Array, F32Array, F32Array]:
+def split(values: F32Array, out: F32Array | None = None) -> tuple[F32Array, F32Array, F32Array]:
     """Split float32 into 12 leading significant bits and the rest.
+
+    Args:
+        values: float32, any shape and strides.
+        out: float32 (3, ...), memory for the result; made when absent.
 
     Returns:
         (high, high with 0 in place of Inf and NaN, low), each float32 of the same shape.
     """
-    high, high_finite, low = np.empty((3, *values.shape), np.float32)
+    high, high_finite, low = np.empty((3, *values.shape), np.float32) if out is None else out
     bits = flat(values, np.uint32)
     _split(bits, high.reshape(-1).view(np.uint32), high_finite.reshape(-1).view(np.uint32), low.reshape(-1))
     return high, high_finite, low
@@ -332,8 +346,9 @@ def matmul_into(
     if passes == 1:
         _one_pass(out, stride, _operand(stationary, stationary_dtype), _operand(moving, moving_dtype), overwrite)
         return
-    high, high_finite, low = split(widen(stationary, stationary_dtype))
-    moving_high, moving_high_finite, moving_low = split(widen(moving, moving_dtype))
+    memory = _workspaces.three("stationary", stationary.shape), _workspaces.three("moving", moving.shape)
+    high, high_finite, low = split(widen(stationary, stationary_dtype), memory[0])
+    moving_high, moving_high_finite, moving_low = split(widen(moving, moving_dtype), memory[1])
     _one_pass(out, stride, low, moving_low, overwrite)
     _one_pass(out, stride, low, moving_high_finite, False)
     _one_pass(out, stride, high_finite, moving_low, False)

@@ -68,7 +68,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(("source", "target"), permutations(FORMATS, 2))
+@pytest.mark.parametrize(("source", "target"), list(permutations(FORMATS, 2)))
 def test_casts_go_through_float32(source, target, machine):
     values = np.concatenate([VALUES["float"], VALUES["tiny"], VALUES["special"]]).astype(np.float32)
     if not source.is_float:

@@ -37,9 +37,7 @@ def pairs(count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 def twin(op: str, a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.uint32]:
     function = reference.BINARY[op]
-    return np.array(
-        [reference.bits_of(function(float(x), float(y))) for x, y in zip(a, b, strict=True)], np.uint32
-    )
+    return np.array([reference.bits_of(function(float(x), float(y))) for x, y in zip(a, b, strict=True)], np.uint32)
 
 
 @pytest.mark.parametrize("op", EXACT)
@@ -151,7 +149,9 @@ def test_columns_and_numbers_count_for_a_row(op: str) -> None:
     assert np.array_equal(bits(alu.binary(op, 0.1, wide)), bits(alu.binary(op, number, wide)))
     assert np.array_equal(bits(alu.binary(op, column, 0.1)), bits(alu.binary(op, column, number[:, :1])))
     cube = wide[:, :32].reshape(6, 4, 8)
-    assert np.array_equal(alu.binary(op, cube, column).reshape(6, 32).view("u4"), bits(alu.binary(op, wide, column))[:, :32])
+    assert np.array_equal(
+        alu.binary(op, cube, column).reshape(6, 32).view("u4"), bits(alu.binary(op, wide, column))[:, :32]
+    )
 
 
 def test_any_layout_gives_the_same() -> None:

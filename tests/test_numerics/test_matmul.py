@@ -197,7 +197,11 @@ def test_destination_may_be_a_part_of_more(passes: int) -> None:
     assert same_bits(bank[:, 30:54], want)
     assert (bank[:, :30] == 7).all()
     assert (bank[:, 54:] == 7).all()
-    for view in (np.zeros((8, 48), np.float32)[:, ::2], np.zeros((24, 8), np.float32).T, np.zeros((16, 24), "f4")[::-2]):
+    for view in (
+        np.zeros((8, 48), np.float32)[:, ::2],
+        np.zeros((24, 8), np.float32).T,
+        np.zeros((16, 24), "f4")[::-2],
+    ):
         matmul.accumulate_into(view, stationary, moving, passes, True)
         assert same_bits(view, want)
 

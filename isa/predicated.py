@@ -1,0 +1,77 @@
+"""Copies that a predicate tile decides element by element.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``tensor_copy_predicated``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from neurosim import dtypes
+from neurosim.chip import Chip
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.memory import Mask
+from neurosim.numerics import convert
+from neurosim.rules import Broken, dtype_in, not_both_in_psum, same_dtype, same_elements
+from neurosim.streams import stream
+from neurosim.work import Lanewise, Work
+
+
+class TensorCopyPredicated(Instruction, mnemonic="tensor_copy_predicated", engines=(Engine.vector,)):
+    """Where ``predicate`` is not zero, dst = src; elsewhere dst keeps its value (and stays unwritten where it was).
+
+    ``reverse_pred`` copies where the predicate is zero. A tile's bits move as they are. A number is rounded to
+    float32, which immediates are, and then to dst's dtype (*assumed*).
+    """
+
+    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    src: Tile | float = In(Memory.sbuf, Memory.psum, number=True)
+    predicate: Tile = In(Memory.sbuf, Memory.psum, strict=True)
+    reverse_pred: bool = False
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        self._taken: Mask | None = None  # where dst is written: known once the predicate's values are
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Equal extents, equal dtypes of src and dst, an unsigned predicate, at most one input in PSUM."""
+        yield same_elements("dst", self.dst, "predicate", self.predicate)
+        yield dtype_in("predicate", self.predicate, (dtypes.uint8, dtypes.uint16, dtypes.uint32))
+        if isinstance(self.src, Tile):
+            yield same_elements("dst", self.dst, "src", self.src)
+            yield same_dtype("dst", self.dst, "src", self.src)
+            yield not_both_in_psum("src", self.src, "predicate", self.predicate)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Merge bits."""
+        dtype = self.dst.dtype
+        if isinstance(self.src, Tile):
+            source = lanes.bits(self.src)
+        else:
+            source = convert.cast(np.full((1, 1), self.src, np.float32), dtypes.float32, dtype)
+        self._taken = (lanes.bits(self.predicate) != 0) != bool(self.reverse_pred)
+        before = lanes.bits(self.dst)
+        lanes.put_bits(self.dst, np.where(self._taken, source.view(dtype.bits), before.view(dtype.bits)))
+
+    def written(self) -> Holes:
+        """Only elements that the predicate chose."""
+        return {} if self._taken is None else {"dst": self._taken}
+
+    def holes(self, holes: Holes) -> Holes:
+        """Chosen elements depend on src."""
+        mask = holes["src"].reshape(self.dst.partitions, -1)
+        return {"dst": mask if self._taken is None else mask & self._taken}
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """The predicate's stream, and the source's unless it is a number; one out."""
+        inputs = (stream(self.predicate),)
+        if isinstance(self.src, Tile):
+            inputs = (stream(self.src), *inputs)
+        return (Lanewise("copy_predicated", self.dst.free_elements, inputs, stream(self.dst)),)
+
+
+tensor_copy_predicated = emit(TensorCopyPredicated)

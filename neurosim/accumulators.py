@@ -1,0 +1,100 @@
+"""The accumulator registers of the Vector engine: one float32 per lane, shared by the instructions that reduce.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, "Accumulator behavior" of ``tensor_scalar_reduce``,
+``select_reduce`` and ``exponential``.
+
+*Assumed*, where the manual says nothing: the registers take the elements one by one in ascending order, beginning
+with what they hold, in float32 (``exponential`` says so of its own sum); lane i of an operand uses register i,
+whatever partition the operand begins at; and a ``reduce`` over more lanes than were reset reads registers of unknown
+content, which is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.errors import Uninitialized, UnknownBehavior
+from neurosim.instruction import Holes, Tile
+from neurosim.lanes import Float32s, Lanes
+from neurosim.memory import Mask
+from neurosim.modes import ReduceCmd
+from neurosim.numerics import reduce
+from neurosim.program import Access
+from neurosim.rules import Broken
+
+IDENTITY: Final = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
+"""What ``reduce_cmd.reset_reduce`` puts into the registers, by reduction."""
+
+_ACCUMULATOR: Final = "accumulator"
+_UNKNOWN: Final = np.uint32(0x7FA00000)
+"""Bits that mark a register of unknown content: a NaN that no operator makes, since theirs is 0x7FC00000."""
+
+
+def command_rule(command: Any, allowed: tuple[ReduceCmd, ...]) -> Broken | None:
+    """The command is one that the instruction knows."""
+    if command in allowed:
+        return None
+    names = ", ".join(f"reduce_cmd.{entry.name}" for entry in allowed)
+    return Broken(f"reduce_cmd={command!r}", (f"it takes {names}",))
+
+
+def state(command: ReduceCmd) -> tuple[tuple[str, Access], ...]:
+    """Return the use of the registers, for ``Instruction.state``. Also ``idle`` writes them: see :func:`forget`."""
+    return ((_ACCUMULATOR, Access.ACCUMULATE if command is ReduceCmd.reduce else Access.WRITE),)
+
+
+def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, start: Float32s | float = 0.0) -> Float32s:
+    """Reduce ``values`` [P, N] onto the registers and return what they hold then, [P, 1].
+
+    Args:
+        lanes: the running instruction's.
+        command: ``reset_reduce``, ``reduce`` or ``load_reduce``.
+        op: a reduction of :data:`IDENTITY`.
+        values: float32, one row per register.
+        start: what ``load_reduce`` loads, a number or [P, 1].
+
+    Raises:
+        Uninitialized: ``reduce`` over registers that hold nothing known.
+    """
+    registers = lanes.registers(_ACCUMULATOR)
+    bits = registers.view(np.uint32)
+    count = len(values)
+    if command is ReduceCmd.reduce:
+        unknown = np.flatnonzero(bits[:count] == _UNKNOWN)
+        if unknown.size:
+            raise Uninitialized(
+                f"accumulator register {unknown[0]} of the {lanes.engine.name} engine holds nothing known",
+                numbers=(f"{count} lanes accumulate",),
+                advice="reset as many lanes as accumulate later, and reset after reduce_cmd.idle",
+            )
+    else:
+        bits[:] = _UNKNOWN
+        registers[:count] = IDENTITY[op] if command is ReduceCmd.reset_reduce else np.reshape(start, -1)
+    running = np.concatenate([registers[:count].reshape(-1, 1), values], axis=1)
+    registers[:count] = reduce.reduce_free(op, running)[:, 0]
+    return registers[:count].reshape(-1, 1).copy()
+
+
+def forget(lanes: Lanes) -> None:
+    """Leave the registers unknown: "even when reduce_cmd is set to idle, the accumulator state may be modified"."""
+    lanes.registers(_ACCUMULATOR).view(np.uint32)[:] = _UNKNOWN
+
+
+def reduced_holes(mnemonic: str, mask: npt.NDArray[np.bool_], reduce_res: Tile | None, reduces: bool) -> Holes:
+    """Return the holes of ``reduce_res``: a hole anywhere in a row of ``mask`` [P, N] reaches that row's result.
+
+    Raises:
+        UnknownBehavior: they would stay in the registers, out of sight.
+    """
+    rows: Mask = mask.any(axis=1, keepdims=True)
+    if reduce_res is not None:
+        return {"reduce_res": rows.reshape(reduce_res.shape)}
+    if reduces and rows.any():
+        raise UnknownBehavior(
+            f"{mnemonic}: unwritten elements would be reduced into the accumulator registers",
+            advice="write all of the tile first, or reduce only the part that was written",
+        )
+    return {}

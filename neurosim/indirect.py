@@ -1,0 +1,214 @@
+"""Views whose place is known at run time: one index for all, or one per partition.
+
+Sources: AWS Neuron SDK, ``nki-aps.rst`` ("Dynamic Access"), ``nki/api/nki/language/__init__.py`` (``select``,
+``vector_select``, ``ap``), ``nki/api/nki/isa/__init__.py`` (``dma_copy``, "Indirect addressing").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index as as_int
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.dtypes import DType, int32, uint32
+from neurosim.engines import Memory
+from neurosim.errors import IllegalOperand, OutOfBounds
+from neurosim.memory import HOLE, Mask
+from neurosim.view import Array, NkiTensor
+
+Indices = npt.NDArray[np.int64]
+
+
+class IndirectTensor(NkiTensor):
+    """A view at ``start + index · index_step`` elements, for an index that an on-chip tile holds.
+
+    Attributes:
+        index: SBUF tile of int32 or uint32: [lanes, 1] for one index per row of axis 0, [1, 1] for one in all.
+        index_step: elements that one unit of the index moves the view.
+        limit: number of valid indices, from 0.
+        per_lane: whether each row of axis 0 has its own index.
+    """
+
+    __slots__ = ("_positions", "_valid", "index", "index_step", "limit", "per_lane")
+
+    index: NkiTensor
+    index_step: int
+    limit: int
+    per_lane: bool
+    _positions: Indices | None
+    _valid: Mask | None
+
+    def is_indirect(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a signature keeps: the pattern, the index's pattern, and how the index moves it."""
+        return (*super().key, self.index.key, self.index_step, self.limit, self.per_lane)
+
+    @property
+    def reach(self) -> NkiTensor:
+        """All that any valid index can reach: axis 0 counts the indices, the others walk the pattern."""
+        shape, steps = (self.shape[1:], self.steps[1:]) if self.per_lane else (self.shape, self.steps)
+        axis = self.partition_axis + (0 if self.per_lane else 1) if self.partition_axis >= 0 else -1
+        return NkiTensor(
+            self.allocation,
+            self.dtype,
+            (self.limit, *shape),
+            (self.index_step, *steps),
+            axis,
+            self._start_partition,
+            self._free_offset,
+        )
+
+    def _with(
+        self,
+        shape: Iterable[int],
+        steps: Iterable[int],
+        partition_axis: int | None = None,
+        start_partition: int | None = None,
+        free_offset: int | None = None,
+        dtype: DType | None = None,
+    ) -> NkiTensor:
+        if dtype is not None and dtype != self.dtype:
+            raise IllegalOperand(
+                f"view({dtype}) of {self.describe()}: its place is known at run time only",
+                advice="view the tensor before selecting from it",
+            )
+        static = super()._with(shape, steps, partition_axis, start_partition, free_offset)
+        if self.per_lane and (static.shape[0] != self.index.partitions or static.steps[0] != 0):
+            raise IllegalOperand(
+                f"{self.describe()}: axis 0 has one index per row and stays whole and first",
+                advice="slice the index instead",
+            )
+        return _attach(static, self.index, self.index_step, self.limit, self.per_lane)
+
+    def resolved(self, *, skip: bool, values: bool) -> IndirectTensor:
+        """Return this view with its indices read; without ``values`` they are assumed to be 0.
+
+        Raises:
+            OutOfBounds: an index below 0 or at ``limit`` and above, unless they are to be skipped.
+        """
+        lanes = self.index.lanes().reshape(-1).astype(np.int64) if values else np.zeros(self.index.size, np.int64)
+        valid = (lanes >= 0) & (lanes < self.limit)
+        if not valid.all() and not skip:
+            lane = int(np.flatnonzero(~valid)[0])
+            raise OutOfBounds(
+                f"index {lanes[lane]} of lane {lane} into {self.describe()}",
+                numbers=(f"{self.limit} indices are valid: 0 to {self.limit - 1}", f"index  {self.index.describe()}"),
+                advice="check the indices, or pass oob_mode=nisa.oob_mode.skip to leave such rows out",
+            )
+        found = _attach(self, self.index, self.index_step, self.limit, self.per_lane)
+        found._positions = np.where(valid, lanes, 0)
+        found._valid = None if valid.all() else valid
+        return found
+
+    def _at(self) -> Any:
+        positions = cast(Indices, self._positions)
+        return positions if self.per_lane else int(positions[0])
+
+    def over(self, granules: Array, granule: int) -> Array:
+        """Return a copy of the part of ``granules`` under the rows that the indices choose; skipped rows are filled."""
+        part: Array = self.reach.over(granules, granule)[self._at()]
+        return part if self._valid is None else np.where(self._lanes_of(part), part, granules.dtype.type(255))
+
+    def _lanes_of(self, part: Array) -> Mask:
+        valid = cast(Mask, self._valid)
+        return valid.reshape(-1, *(1,) * (part.ndim - 1)) if self.per_lane else valid.reshape((1,) * part.ndim)
+
+    def array(self) -> Array:
+        """Return a copy of the elements; rows to be skipped hold those of index 0."""
+        return np.array(self.reach.array()[self._at()])
+
+    def chosen(self) -> Mask | None:
+        """Return which elements (in this view's shape) have a valid index, or None when all have."""
+        if self._valid is None:
+            return None
+        return np.broadcast_to(self._lanes_of(np.empty(self.shape, np.bool_)), self.shape)
+
+    def scatter(self, values: Array) -> None:
+        """Write elements; of several rows with one index the last stays (assumed)."""
+        target = self.reach.array()
+        if self._valid is None:
+            target[self._at()] = values
+        elif self.per_lane:
+            target[self._at()[self._valid]] = values[self._valid]
+
+    def mark(self, state: int, holes: Mask | None) -> None:
+        """Set the shadow state of the rows that were written; elements in ``holes`` become unwritten."""
+        states = self.allocation.storage.states(self.reach)
+        after = np.full(self.shape, state, np.uint8) if holes is None else np.where(holes, HOLE, state).astype(np.uint8)
+        if states.ndim > len(self.reach.shape):
+            after = after[..., None]
+        if self._valid is None:
+            states[self._at()] = after
+        elif self.per_lane:
+            states[self._at()[self._valid]] = after[self._valid]
+
+
+def _attach(static: NkiTensor, index: NkiTensor, index_step: int, limit: int, per_lane: bool) -> IndirectTensor:
+    tensor = IndirectTensor(
+        static.allocation,
+        static.dtype,
+        static.shape,
+        static.steps,
+        static.partition_axis,
+        static._start_partition,
+        static._free_offset,
+    )
+    tensor.index, tensor.index_step, tensor.limit, tensor.per_lane = index, index_step, limit, per_lane
+    tensor._positions = tensor._valid = None
+    return tensor
+
+
+def by_scalar(static: NkiTensor, index: Any, index_step: int, extent: int, call: str) -> IndirectTensor:
+    """Return ``static`` moved by ``index · index_step`` elements; ``extent`` indices exist at most.
+
+    Raises:
+        IllegalOperand: an index that is not an int32 or uint32 tile of one element in SBUF.
+    """
+    _check_index(index, 1, call)
+    return _attach(static, index, index_step, _limit(static, index_step, extent, 0), False)
+
+
+def by_lane(static: NkiTensor, index: Any, index_step: int, extent: int, call: str) -> IndirectTensor:
+    """Return ``static``, whose axis 0 stands for one row, with a row per index of an SBUF column.
+
+    Raises:
+        IllegalOperand: an index that is not an int32 or uint32 column in SBUF, or a tensor that is not in HBM.
+    """
+    if not static.buffer.is_hbm:
+        raise IllegalOperand(f"{call}: the tensor is in {static.buffer.label}; it must be in HBM")
+    lanes = index.partitions if isinstance(index, NkiTensor) else 1
+    _check_index(index, lanes, call)
+    limit = _limit(static, index_step, extent, 1)
+    rows = static._with((lanes, *static.shape[1:]), (0, *static.steps[1:]))
+    return _attach(rows, index, index_step, limit, True)
+
+
+def _check_index(index: Any, partitions: int, call: str) -> None:
+    is_tile = isinstance(index, NkiTensor) and not index.is_indirect()
+    if not is_tile or index.buffer is not Memory.sbuf or index.dtype not in (int32, uint32) or index.free_elements != 1:
+        what = index.describe() if isinstance(index, NkiTensor) else repr(index)
+        raise IllegalOperand(
+            f"{call}: the index is {what}",
+            advice=f"give an SBUF tile of shape ({partitions}, 1) of int32 or uint32",
+        )
+    if index.partitions != partitions:
+        raise IllegalOperand(f"{call}: the index has {index.partitions} partitions; one index is wanted")
+
+
+def _limit(static: NkiTensor, index_step: int, extent: int, first_axis: int) -> int:
+    """Return how many indices keep the whole pattern within the tensor, at most ``extent``."""
+    elements = static.allocation.row_bytes // static.dtype.size_bytes
+    axes = range(first_axis, len(static.shape))
+    last = static._free_offset + sum(
+        max(static.steps[axis], 0) * (static.shape[axis] - 1) for axis in axes if axis != static.partition_axis
+    )
+    if as_int(index_step) < 1:
+        return extent
+    return max(min(extent, (elements - 1 - last) // index_step + 1), 1)

@@ -1,0 +1,91 @@
+"""Prefix computations along the free axis: a float32 state that is carried from element to element, unrounded.
+
+The operators that real scans use run in one compiled loop; any other arithmetic operator goes column by column
+through :mod:`neurosim.numerics.alu`, with the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.numerics import alu
+from neurosim.numerics.jit import compiled, inlined
+
+F32Array = NDArray[np.float32]
+
+_CODES: Final = {"multiply": 0, "add": 1, "subtract": 2, "maximum": 3, "minimum": 4}
+_MULTIPLY: Final = np.int64(0)
+_ADD: Final = np.int64(1)
+_SUBTRACT: Final = np.int64(2)
+_MAXIMUM: Final = np.int64(3)
+
+
+@inlined
+def _apply(code: np.int64, a: np.float32, b: np.float32) -> np.float32:
+    if code == _MULTIPLY:
+        return np.float32(a * b)
+    if code == _ADD:
+        return np.float32(a + b)
+    if code == _SUBTRACT:
+        return np.float32(a - b)
+    if code == _MAXIMUM:
+        return alu.maximum(a, b)
+    return alu.minimum(a, b)
+
+
+@compiled
+def _scan(
+    code0: np.int64,
+    swap0: bool,
+    code1: np.int64,
+    swap1: bool,
+    a: F32Array,
+    b: F32Array,
+    initial: F32Array,
+    out: F32Array,
+) -> None:
+    rows, columns = a.shape
+    for r in range(rows):
+        state = initial[r]
+        for c in range(columns):
+            state = _apply(code0, state, a[r, c]) if swap0 else _apply(code0, a[r, c], state)
+            state = _apply(code1, b[r, c], state) if swap1 else _apply(code1, state, b[r, c])
+            out[r, c] = state if state == state else alu.NAN
+
+
+def scan(
+    op0: str,
+    op1: str,
+    data0: F32Array,
+    data1: F32Array,
+    initial: F32Array,
+    reverse0: bool = False,
+    reverse1: bool = False,
+) -> F32Array:
+    """Compute ``state = (data0[:, i] op0 state) op1 data1[:, i]`` for ascending i, and keep every state.
+
+    Args:
+        op0, op1: arithmetic operators of two sides, names in :data:`alu.ALU`.
+        data0, data1: float32 (P, N), N at least 1.
+        initial: float32 (P,), the state before the first element.
+        reverse0, reverse1: exchange the two sides of the operator.
+
+    Returns:
+        float32 (P, N), a new array. A NaN state stays NaN (0x7FC00000) where the operators keep it.
+    """
+    out = np.empty(data0.shape, np.float32)
+    if op0 in _CODES and op1 in _CODES:
+        first, second = alu.plain(data0), alu.plain(data1)
+        codes = np.int64(_CODES[op0]), np.int64(_CODES[op1])
+        _scan(codes[0], bool(reverse0), codes[1], bool(reverse1), first, second, alu.plain(initial), out)
+        return out
+    state = initial.reshape(-1, 1)
+    for column in range(out.shape[1]):
+        left, right = data0[:, column : column + 1], data1[:, column : column + 1]
+        state = alu.binary(op0, state, left) if reverse0 else alu.binary(op0, left, state)
+        state = alu.binary(op1, right, state) if reverse1 else alu.binary(op1, state, right)
+        out[:, column : column + 1] = state
+    return out

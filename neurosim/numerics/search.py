@@ -1,0 +1,86 @@
+"""The eight largest elements of a row, and where eight given values stand in it.
+
+Special values: the largest elements follow ``alu.maximum``, so a NaN is the largest of all and +0 comes before -0.
+Values are found by ``==``: a NaN is never found, and the two zeros are one value (both *assumed*).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.numerics.alu import plain
+from neurosim.numerics.jit import compiled
+
+F32Array = NDArray[np.float32]
+
+COUNT: Final = 8
+"""Values that one instruction finds."""
+
+NOT_FOUND: Final = np.int64(-1)
+
+_MAGNITUDE: Final = np.int32(0x7FFFFFFF)
+_INF_BITS: Final = np.int32(0x7F800000)
+_NAN_BITS: Final = np.int32(0x7FC00000)
+
+
+def largest(x: F32Array) -> F32Array:
+    """Return the eight largest elements of each row, descending.
+
+    Args:
+        x: float32 (P, N), N at least 8.
+
+    Returns:
+        float32 (P, 8); NaNs as 0x7FC00000.
+    """
+    bits = np.ascontiguousarray(x).view(np.int32)
+    # integers that sort as the floats do: a negative float has its magnitude bits inverted
+    keys = bits ^ ((bits >> np.int32(31)) & _MAGNITUDE)
+    keys[(bits & _MAGNITUDE) > _INF_BITS] = _MAGNITUDE
+    if keys.shape[1] > COUNT:
+        keys = np.partition(keys, keys.shape[1] - COUNT, axis=1)[:, -COUNT:]
+    keys = np.sort(keys, axis=1)[:, ::-1]
+    top = np.where(keys == _MAGNITUDE, _NAN_BITS, keys ^ ((keys >> np.int32(31)) & _MAGNITUDE))
+    return np.ascontiguousarray(top).view(np.float32)
+
+
+@compiled
+def _find(data: F32Array, values: F32Array, order: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    rows, columns = data.shape
+    count = values.shape[1]
+    for r in range(rows):
+        missing = count
+        for s in range(count):
+            places[r, s] = NOT_FOUND
+        for c in range(columns):
+            if missing == 0:
+                break
+            x = data[r, c]
+            for s in range(count):
+                slot = order[s]
+                if places[r, slot] == NOT_FOUND and values[r, slot] == x:
+                    places[r, slot] = c
+                    missing -= 1
+                    break
+
+
+def find(data: F32Array, values: F32Array, descending: bool) -> NDArray[np.int64]:
+    """Return where each of eight values stands in its row; of equal values each finds an occurrence of its own.
+
+    The row passes once. Each element goes to the first slot that looks for it and has not found it yet.
+
+    Args:
+        data: float32 (P, N).
+        values: float32 (P, 8).
+        descending: whether slots are asked from the last to the first, so that the first occurrence of a value goes
+            to the last slot that looks for it.
+
+    Returns:
+        int64 (P, 8): columns of ``data``, or :data:`NOT_FOUND`.
+    """
+    order = np.arange(values.shape[1], dtype=np.int64)
+    places = np.empty(values.shape, np.int64)
+    _find(plain(data), plain(values), order[::-1].copy() if descending else order, places)
+    return places

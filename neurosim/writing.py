@@ -1,0 +1,37 @@
+"""Writing files so that nobody ever sees half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from neurosim.errors import ConfigurationError
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open a file beside ``path`` for writing; it takes the place of ``path`` when the block ends well.
+
+    After an exception (an interrupt, too) the new file is gone and an old one is as it was. What exists and is no
+    file (a pipe, a device) is written to as it stands.
+
+    Raises:
+        ConfigurationError: the place cannot be written.
+    """
+    target = Path(os.path.realpath(path))  # through a link: the link stays, and its target changes
+    in_place = target.exists() and not target.is_file()
+    draft = target if in_place else target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with open(draft, "wb" if in_place else "xb") as file:
+            yield file
+        if not in_place:
+            os.replace(draft, target)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        if not in_place:
+            draft.unlink(missing_ok=True)

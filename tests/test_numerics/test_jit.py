@@ -1,0 +1,255 @@
+"""The compiler's rules: flags, the cache folder, threads and forks, and the same bits without a compiler."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neurosim.numerics import alu, jit, matmul, reference
+
+ROOT = Path(__file__).resolve().parents[2]
+NUMERICS = ROOT / "neurosim" / "numerics"
+SOURCES = [path for folder in ("neurosim", "isa", "kernels") for path in sorted((ROOT / folder).rglob("*.py"))]
+EVERYTHING = Path(__file__).with_name("bits_of_everything.py")
+
+
+def run(arguments: list[str], **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """Run Python on our checkout; an environment variable of None is taken away."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for name, value in environment.items():
+        env.pop(name, None)
+        if value is not None:
+            env[name] = value
+    return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, check=True)
+
+
+def hashes(**environment: str | None) -> dict[str, str]:
+    result: dict[str, str] = json.loads(run([str(EVERYTHING)], **environment).stdout)
+    return result
+
+
+def test_plain_python_gives_the_same_bits() -> None:
+    compiled = hashes(NUMBA_DISABLE_JIT=None)
+    interpreted = hashes(NUMBA_DISABLE_JIT="1")
+    assert [name for name in compiled if compiled[name] != interpreted[name]] == []
+
+
+@pytest.mark.slow
+def test_another_cpu_gives_the_same_bits() -> None:
+    # without AVX: other vector widths, other instructions
+    generic = hashes(NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", NUMBA_DISABLE_JIT=None)
+    assert generic == hashes(NUMBA_DISABLE_JIT=None)
+
+
+def test_only_jit_imports_numba() -> None:
+    importers = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] in ("numba", "llvmlite") for name in names):
+                importers.add(path.relative_to(ROOT).as_posix())
+    assert importers == {"neurosim/numerics/jit.py"}
+
+
+def test_no_fastmath_anywhere() -> None:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            words = [node.arg] if isinstance(node, ast.keyword) else []
+            words += [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+            words += [node.id] if isinstance(node, ast.Name) else []
+            assert all(word is None or word.strip() != "fastmath" for word in words), path
+
+
+def dispatchers() -> dict[str, Any]:
+    """Every compiled function of the package, by its name."""
+    from neurosim.numerics import act, convert, reduce
+
+    found: dict[str, Any] = {}
+
+    def collect(value: Any) -> None:
+        if hasattr(value, "signatures") and hasattr(value, "py_func"):
+            found[f"{value.py_func.__module__}.{value.py_func.__qualname__}"] = value
+        elif isinstance(value, dict):
+            for item in value.values():
+                collect(item)
+        elif isinstance(value, act.Activation):
+            collect(value.kernel)
+
+    for module in (act, alu, convert, matmul, reduce):
+        for value in vars(module).values():
+            collect(value)
+    return found
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_every_function_has_one_signature_and_strict_arithmetic() -> None:
+    import runpy
+
+    runpy.run_path(str(EVERYTHING))["results"]()
+    functions = dispatchers()
+    assert len(functions) > 60
+    for name, function in functions.items():
+        options = function.targetoptions
+        assert "fastmath" not in options, name
+        assert options["error_model"] == "numpy", name
+        assert options["nogil"], name
+        # a readable cache needs one file per function; small and wide storage are two functions
+        assert len(function.signatures) <= 1, (name, function.signatures)
+
+
+def test_kernels_come_from_the_cache_in_the_next_process(tmp_path: Path) -> None:
+    program = (
+        "import numpy as np; from neurosim.numerics import alu, jit; alu.binary('add', np.ones(4, 'f4'), 1.0);"
+        "print(sum(alu._BINARY['add'].stats.cache_hits.values()), jit.cache_dir())"
+    )
+    first = run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT=None).stdout.split()
+    second = run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT=None).stdout.split()
+    assert first[0] == "0"
+    assert second[0] == "1"
+    assert Path(second[1]).parent == tmp_path
+    assert list(Path(second[1]).rglob("*.nbi"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"NEUROSIM_CACHE_DIR": "{}/own"}, "own"),
+        ({"NEUROSIM_CACHE_DIR": None, "XDG_CACHE_HOME": "{}/xdg"}, "xdg/neurosim"),
+        ({"NEUROSIM_CACHE_DIR": None, "XDG_CACHE_HOME": None, "HOME": "{}/home"}, "home/.cache/neurosim"),
+    ],
+)
+def test_where_the_cache_is(tmp_path: Path, environment: dict[str, str | None], folder: str) -> None:
+    program = "from neurosim.numerics import jit; print(jit.cache_dir())"
+    filled = {name: value and value.format(tmp_path) for name, value in environment.items()}
+    found = Path(run(["-c", program], **filled).stdout.strip())
+    assert found.parent == tmp_path / folder
+    assert found.is_dir()
+
+
+def test_no_place_for_a_cache_is_one_log_line(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    program = (
+        "import logging; logging.basicConfig(level=logging.INFO); import numpy as np;"
+        "from neurosim.numerics import alu; print(alu.binary('add', np.ones(3, 'f4'), 1.0).tolist())"
+    )
+    before = set(NUMERICS.rglob("*.nbi"))
+    result = run(["-c", program], NEUROSIM_CACHE_DIR=str(blocked))
+    assert result.stdout.strip() == "[2.0, 2.0, 2.0]"
+    assert result.stderr.count("not kept on disk") == 1
+    assert set(NUMERICS.rglob("*.nbi")) == before
+
+
+def test_a_users_numba_cache_stays_where_it_was(tmp_path: Path) -> None:
+    program = (
+        "import numba; before = numba.config.CACHE_DIR; from neurosim.numerics import alu, matmul;"
+        "assert numba.config.CACHE_DIR == before; print(before)"
+    )
+    result = run(["-c", program], NUMBA_CACHE_DIR=str(tmp_path), NEUROSIM_CACHE_DIR=None)
+    assert result.stdout.strip() == str(tmp_path)
+
+
+def test_the_key_follows_our_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = jit._cache_key()
+    assert key == jit._cache_key()
+    (tmp_path / "jit.py").write_text("changed")
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
+    assert jit._cache_key() != key
+
+
+def product() -> bool:
+    rng = np.random.default_rng(0)
+    stationary, moving = rng.standard_normal((128, 128), np.float32), rng.standard_normal((128, 512), np.float32)
+    want = reference.matmul_pass(stationary, moving)
+    return all(np.array_equal(matmul.matmul(stationary, moving, 1), want) for _ in range(6))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_runs_serially() -> None:
+    program = (
+        "import sys, os; sys.path.insert(0, sys.argv[1]); import test_jit; from neurosim.numerics import jit\n"
+        "assert test_jit.product()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(0 if jit.threads() == 1 and test_jit.product() else 3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert run(["-c", program, str(Path(__file__).parent)]).stdout.strip() == "0"
+
+
+@pytest.mark.parametrize("layer", ["workqueue", "tbb", "omp"])
+def test_every_threading_layer_works(layer: str) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_jit; from neurosim.numerics import jit\n"
+        "print(test_jit.product(), jit.threads())"
+    )
+    result = run(["-c", program, str(Path(__file__).parent)], NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
+    same, threads = result.stdout.split()
+    assert same == "True"
+    assert int(threads) == 1 if layer == "workqueue" else int(threads) in (1, 2)
+
+
+class Clock:
+    """Calls that take as long as they are told."""
+
+    def __init__(self, serial_ms: float, parallel_ms: float) -> None:
+        self.serial_ms, self.parallel_ms = serial_ms, parallel_ms
+        self.calls: list[str] = []
+
+    def many(self, count: int) -> None:
+        self.calls.append("many")
+        time.sleep(self.parallel_ms / 1000)
+
+    def one(self) -> None:
+        self.calls.append("one")
+        time.sleep(self.serial_ms / 1000)
+
+
+def pool_of_two() -> jit._Pool:
+    pool = jit._Pool()
+    pool.serial, pool.size = False, 2
+    return pool
+
+
+def test_threads_stop_where_they_do_not_pay() -> None:
+    pool, clock = pool_of_two(), Clock(serial_ms=1.0, parallel_ms=6.0)
+    for _ in range(9):
+        pool.run(10**7, clock.many, clock.one)
+    assert clock.calls == ["one", "one", "many", "many", "one", "one", "one", "one", "one"]
+    assert pool.pause == 2 * jit._FIRST_PAUSE_NS
+
+
+def test_threads_go_on_where_they_pay() -> None:
+    pool, clock = pool_of_two(), Clock(serial_ms=4.0, parallel_ms=1.0)
+    for _ in range(6):
+        pool.run(10**7, clock.many, clock.one)
+    assert clock.calls == ["one", "one", "many", "many", "many", "many"]
+    pool.run(10, clock.many, clock.one)
+    assert clock.calls[-1] == "one"
+
+
+def test_a_failing_kernel_frees_the_pool() -> None:
+    pool, clock = pool_of_two(), Clock(serial_ms=0.0, parallel_ms=0.0)
+    pool.serial_runs = 2
+
+    def fail(count: int) -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        pool.run(10**7, fail, clock.one)
+    assert not pool.lock.locked()
+
+
+def test_limit_threads_needs_at_least_one() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        jit.limit_threads(0)
