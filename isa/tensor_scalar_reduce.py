@@ -84,10 +84,10 @@ class TensorScalarReduce(Instruction, mnemonic="tensor_scalar_reduce", engines=(
     def execute(self, lanes: Lanes) -> None:
         """Widen, operate, reduce, round."""
         op, data = alu.ALU[self.op0.name], lanes.f32(self.data)
-        if op.arity == 1:
+        if op.arity == 1 or self.operand0 is None:
             value = alu.unary(op.name, data)
         else:
-            value = alu.binary(op.name, data, lanes.column(self.operand0 or 0.0))
+            value = alu.binary(op.name, data, lanes.column(self.operand0))
         start = 0.0 if self.reduce_init is None else lanes.column(self.reduce_init)
         result = accumulate(lanes, self.reduce_cmd, self.reduce_op.name, value, start)
         lanes.put(self.dst, value)
@@ -97,11 +97,10 @@ class TensorScalarReduce(Instruction, mnemonic="tensor_scalar_reduce", engines=(
     def holes(self, holes: Holes) -> Holes:
         """Lane by lane into dst; a hole anywhere in a partition reaches its result, one in ``reduce_init`` only that."""
         rows = self.data.partitions
-        init = holes.pop("reduce_init", None)
-        mask = lanewise_holes(self.dst, holes.values())
+        mask = lanewise_holes(self.dst, [hole for name, hole in holes.items() if name != "reduce_init"])
         reduced = mask.reshape(rows, -1)
-        if init is not None:
-            reduced = reduced | init.reshape(rows, 1)
+        if "reduce_init" in holes:
+            reduced = reduced | holes["reduce_init"].reshape(rows, 1)
         return {"dst": mask, **reduced_holes(self.mnemonic, reduced, self.reduce_res, True)}
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:

@@ -9,6 +9,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 BLOCK = 512  # keys that are scored at once: one PSUM bank of float32
+GROUP = 4  # row tiles that go through the engines together, so that none waits for the one before it
 MASKED = -1e30  # score of a key that must not be seen; its exponential is 0
 
 
@@ -27,22 +28,61 @@ def attention(q, k, v, causal=False):
 
     out = nl.ndarray((S_q, d), dtype=q.dtype, buffer=nl.shared_hbm)
     keys = KeyValueCache(k, v)
-    pmax = nl.tile_size.pmax
-    for q0 in range(0, S_q, pmax):
-        rows = min(pmax, S_q - q0)
-        q_t = transposed(load(q, q0, rows))
-        seen = q0 + rows if causal else S_kv
-        state = None
-        for kv0 in range(0, seen, BLOCK):
-            width = min(BLOCK, seen - kv0)
-            crosses = causal and kv0 + width > q0 + 1
-            scores = score_block(q_t, keys.key_block(kv0, width), q0 - kv0 if crosses else None)
-            state = accumulate(state, scores, keys.value_tiles(kv0, width), 1.0 / math.sqrt(d))
-        store_normalised(out, q0, state)
+    step = GROUP * nl.tile_size.pmax
+    for first in range(0, S_q, step):
+        tiles = [RowTile(q, first + start, rows, causal, S_kv) for start, rows in pieces(min(step, S_q - first))]
+        for kv0 in range(0, max(tile.seen for tile in tiles), BLOCK):
+            attend([tile for tile in tiles if kv0 < tile.seen], keys, kv0, 1.0 / math.sqrt(d))
+        for tile in tiles:
+            store_normalised(out, tile)
     return out
 
 
-class KeyValueCache:
+class RowTile(nl.NKIObject):
+    """Up to 128 rows of q on their way: their transpose, and what they have gathered from the keys so far.
+
+    Attributes:
+        start, rows: which rows.
+        seen: how many keys they see.
+        diagonal: whether row i sees keys up to i only.
+        q_t: [d, rows] in SBUF.
+        shift: [rows, 1], -scale times the largest score so far.
+        total: [rows, 1], sum of the weights exp(scale score + shift).
+        weighted: [rows, d], sum of the weighted values.
+    """
+
+    def __init__(self, q, start, rows, causal, S_kv):
+        self.start, self.rows, self.diagonal = start, rows, causal
+        self.seen = start + rows if causal else S_kv
+        self.q_t = transposed(load(q, start, rows))
+        self.shift = self.total = self.weighted = None
+
+
+def attend(tiles, keys, kv0, scale):
+    """Let row tiles see the block of keys that begins at ``kv0``: stage by stage, so that the engines overlap."""
+    blocks = [Block(tile, min(BLOCK, tile.seen - kv0)) for tile in tiles]
+    for block in blocks:
+        block.scores = score(block.tile, keys.key_block(kv0, block.width), kv0)
+    for block in blocks:
+        block.shift = largest(block.tile, block.scores, scale)
+    for block in blocks:
+        block.weights, block.total = weigh(block.tile, block.scores, block.shift, scale)
+    for block in blocks:
+        block.weights_t = [transposed(block.weights[:, start : start + size]) for start, size in pieces(block.width)]
+    for block in blocks:
+        product = weighted_values(block.weights_t, keys.value_tiles(kv0, block.width))
+        gather(block.tile, block.shift, block.total, product)
+
+
+class Block(nl.NKIObject):
+    """A row tile and a block of keys on their way through the stages of :func:`attend`."""
+
+    def __init__(self, tile, width):
+        self.tile, self.width = tile, width
+        self.scores = self.shift = self.weights = self.total = self.weights_t = None
+
+
+class KeyValueCache(nl.NKIObject):
     """Keys (transposed, [d, S_kv]) and values of the sequence, loaded at first use.
 
     They stay in SBUF if they fit into half of it; a longer sequence is loaded again for each block of rows.
@@ -113,12 +153,12 @@ def transposed(tile, target=None):
     return target
 
 
-def score_block(q_t, k_t, diagonal):
-    """Return q kᵀ [rows, width]; where ``diagonal`` is given, row i sees columns up to i + diagonal."""
-    rows, width = q_t.shape[1], k_t.shape[1]
+def score(tile, k_t, kv0):
+    """Return q kᵀ [rows, width] of a tile over the keys from ``kv0``, with keys that a row must not see masked."""
+    rows, width = tile.rows, k_t.shape[1]
     scores = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.psum)
-    nisa.nc_matmul(dst=scores, stationary=q_t, moving=k_t, accumulate=False)
-    if diagonal is None:
+    nisa.nc_matmul(dst=scores, stationary=tile.q_t, moving=k_t, accumulate=False)
+    if not tile.diagonal or kv0 + width <= tile.start + 1:
         return scores
     visible = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_copy(dst=visible, src=scores)
@@ -129,57 +169,61 @@ def score_block(q_t, k_t, diagonal):
         on_true_tile=visible,
         on_false_value=MASKED,
         cmp_op=nl.greater_equal,
-        offset=diagonal,
+        offset=tile.start - kv0,
     )
     return visible
 
 
-def accumulate(state, scores, values, scale):
-    """Return (negated maximum, sum, weighted values) of the rows after one more block of keys."""
-    rows, width = scores.shape
-    d, dtype = values[0].shape[1], values[0].dtype
-
-    # -scale · max, which is the bias that exp needs
-    peak = column(rows)
+def largest(tile, scores, scale):
+    """Return -scale · max of the scores so far [rows, 1], which is the bias that exp needs."""
+    peak = column(tile.rows)
     nisa.tensor_reduce(dst=peak, op=nl.maximum, data=scores, axis=1)
-    shift = column(rows)
+    shift = column(tile.rows)
     nisa.tensor_scalar(dst=shift, data=peak, op0=nl.multiply, operand0=-scale)
-    if state is not None:
-        shift_old, total_old, weighted_old = state
-        nisa.tensor_tensor(dst=shift, data1=shift, data2=shift_old, op=nl.minimum)
+    if tile.shift is not None:
+        nisa.tensor_tensor(dst=shift, data1=shift, data2=tile.shift, op=nl.minimum)
+    return shift
 
-    weights = nl.ndarray((rows, width), dtype=dtype, buffer=nl.sbuf)
-    total = column(rows)
+
+def weigh(tile, scores, shift, scale):
+    """Return the weights exp(scale · scores + shift) [rows, width] in the dtype of q, and their sums [rows, 1]."""
+    weights = nl.ndarray(scores.shape, dtype=tile.q_t.dtype, buffer=nl.sbuf)
+    total = column(tile.rows)
     nisa.activation_reduce(
         dst=weights, op=nl.exp, data=scores, reduce_op=nl.add, reduce_res=total, bias=shift, scale=scale
     )
-    product = nl.ndarray((rows, d), dtype=nl.float32, buffer=nl.psum)
-    for index, (offset, size) in enumerate(pieces(width)):
-        weights_t = transposed(weights[:, offset : offset + size])
-        nisa.nc_matmul(dst=product, stationary=weights_t, moving=values[index], accumulate=index > 0)
+    return weights, total
 
-    weighted = nl.ndarray((rows, d), dtype=nl.float32, buffer=nl.sbuf)
-    if state is None:
+
+def weighted_values(weights_t, values):
+    """Return weights @ values [rows, d] in PSUM, from pieces of the transposed weights and of the values."""
+    product = nl.ndarray((weights_t[0].shape[1], values[0].shape[1]), dtype=nl.float32, buffer=nl.psum)
+    for index in range(len(values)):
+        nisa.nc_matmul(dst=product, stationary=weights_t[index], moving=values[index], accumulate=index > 0)
+    return product
+
+
+def gather(tile, shift, total, product):
+    """Add a block's sums to a tile's; exp(new shift - old shift) brings the old ones to the new maximum."""
+    weighted = nl.ndarray(product.shape, dtype=nl.float32, buffer=nl.sbuf)
+    if tile.shift is None:
         nisa.tensor_copy(dst=weighted, src=product)
-        return shift, total, weighted
-    # exp(scale · (old maximum - new maximum)) brings the old sums to the new maximum
-    decay = column(rows)
-    nisa.activation(dst=decay, op=nl.exp, data=shift_old, bias=shift, scale=-1.0)
-    nisa.tensor_scalar(dst=total, data=total_old, op0=nl.multiply, operand0=decay, op1=nl.add, operand1=total)
-    nisa.tensor_scalar(dst=weighted, data=weighted_old, op0=nl.multiply, operand0=decay)
-    nisa.tensor_tensor(dst=weighted, data1=weighted, data2=product, op=nl.add)
-    return shift, total, weighted
+    else:
+        decay = column(tile.rows)
+        nisa.activation(dst=decay, op=nl.exp, data=tile.shift, bias=shift, scale=-1.0)
+        nisa.tensor_scalar(dst=total, data=tile.total, op0=nl.multiply, operand0=decay, op1=nl.add, operand1=total)
+        nisa.tensor_scalar(dst=weighted, data=tile.weighted, op0=nl.multiply, operand0=decay)
+        nisa.tensor_tensor(dst=weighted, data1=weighted, data2=product, op=nl.add)
+    tile.shift, tile.total, tile.weighted = shift, total, weighted
 
 
-def store_normalised(out, q0, state):
-    """Divide the weighted values by the sum of weights and store them as rows ``q0`` and on of ``out``."""
-    _, total, weighted = state
-    rows, d = weighted.shape
-    inverse = column(rows)
-    nisa.reciprocal(dst=inverse, data=total)
-    result = nl.ndarray((rows, d), dtype=out.dtype, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=result, data=weighted, op0=nl.multiply, operand0=inverse)
-    nisa.dma_copy(dst=out[q0 : q0 + rows, :], src=result)
+def store_normalised(out, tile):
+    """Divide the weighted values by the sum of weights and store them as the tile's rows of ``out``."""
+    inverse = column(tile.rows)
+    nisa.reciprocal(dst=inverse, data=tile.total)
+    result = nl.ndarray(tile.weighted.shape, dtype=out.dtype, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=result, data=tile.weighted, op0=nl.multiply, operand0=inverse)
+    nisa.dma_copy(dst=out[tile.start : tile.start + tile.rows, :], src=result)
 
 
 def column(rows):

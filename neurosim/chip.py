@@ -107,10 +107,12 @@ class Vector:
     reciprocal_cycles_per_element: float = _in("cycles/element")
     scan_cycles_per_element: float = _in("cycles/element")
     predicated_cycles_per_element: float = _in("cycles/element")
+    bn_aggr_cycles_per_element: float = _in("cycles/element")
     memset_latency_cycles: float = _in("cycles")
     memset_cycles_per_element: float = _in("cycles/element")
     shuffle_latency_cycles: float = _in("cycles")
     mask_load_cycles: float = _in("cycles")
+    accumulator_issue_cycles: float = _in("cycles")
     transpose_latency_cycles: float = _in("cycles")
 
 
@@ -150,6 +152,8 @@ class GpSimd:
     drain_cycles: float = _in("cycles")
     cycles_per_element: float = _in("cycles/element")
     memset_latency_cycles: float = _in("cycles")
+    gather_overhead_cycles: float = _in("cycles")
+    gather_unroll: int = _in("count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +182,9 @@ class Dma:
     store_payload_ratio: float = _in("ratio")
     load_semaphore_ns: float = _in("ns")
     store_semaphore_ns: float = _in("ns")
+    transpose_load_ratio: float = _in("ratio")
+    transpose_sbuf_ratio: float = _in("ratio")
+    transpose_wide_ratio: float = _in("ratio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

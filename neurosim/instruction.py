@@ -258,7 +258,8 @@ class Instruction:
                     mask = storage.unwritten(tensor)
                     if mask is not None:
                         holes[name] = mask
-                        origin = self._hole(kernel, name, tensor, mask, operand) if origin is None else origin
+                        found = self._hole(kernel, name, tensor, mask, operand)  # raises for a strict operand
+                        origin = found if origin is None else origin
                 if tensor.allocation.is_planed:
                     self._check_owner(kernel, name, tensor)
             elif storage.borrowed:

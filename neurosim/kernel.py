@@ -26,6 +26,7 @@ _CURRENT: ContextVar[Kernel | None] = ContextVar("neurosim_kernel", default=None
 _OWN_FOLDERS = tuple(
     str(Path(folder)) + "/" for folder in (Path(__file__).parent, Path(__file__).parent.parent / "isa")
 )
+_OWN_FOLDERS += (contextlib.__file__,)  # stands between a kernel's line and our context managers
 _KERNELS = str(Path(__file__).parent / "_kernels") + "/"
 _BOUNDARY: list[CodeType] = []
 

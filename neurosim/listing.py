@@ -82,8 +82,8 @@ def place_text(stack: tuple[Frame, ...]) -> str:
 
 
 def _is_absent(value: Any) -> bool:
-    """Whether a parameter was left out: NKI's words for that are None and ``unknown``."""
-    return value is None or (isinstance(value, Enum) and value.name == "unknown")
+    """Whether a parameter was left out: NKI's words for that are None, ``()`` and ``unknown``."""
+    return value is None or value == () or (isinstance(value, Enum) and value.name == "unknown")
 
 
 def _fixed_text(signature: Signature) -> list[tuple[str, str]]:

@@ -183,6 +183,7 @@ class Program:
 
     def record(self, index: int) -> Record:
         """Return one record in readable form."""
+        index = range(len(self))[index]
         first, last = self.slot_starts[index], self.slot_starts[index + 1]
         flat = self.slots[first:last]
         return Record(

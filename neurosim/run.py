@@ -106,6 +106,7 @@ def profile(
     return profiled
 
 
+@boundary
 def _run(
     function: Callable[..., Any],
     chip: Chip,

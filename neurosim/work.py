@@ -40,6 +40,7 @@ class Lanewise:
         output: the destination, None where only registers are written.
         pointers: per-partition operands ([P, 1] tiles) fetched before the stream begins.
         table: activation function whose table must be loaded, None for none.
+        run_elements: elements that lie side by side for each index, where the law gathers.
     """
 
     law: str
@@ -48,6 +49,7 @@ class Lanewise:
     output: Stream | None
     pointers: int = 0
     table: str | None = None
+    run_elements: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Transfer:
         read_bytes, written_bytes: payload on each side.
         source, target: the memories.
         generation: ``hwdge``, ``swdge`` or ``none`` (static ring): who makes the descriptors.
+        transpose_bytes: size of an element where the DMA transposes, 0 where it copies.
     """
 
     descriptors: int
@@ -103,6 +106,7 @@ class Transfer:
     source: Memory
     target: Memory
     generation: str
+    transpose_bytes: int = 0
 
 
 Work = Lanewise | AccumulatorRead | Matmul | Transfer

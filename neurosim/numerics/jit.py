@@ -47,6 +47,8 @@ prange: Final[Any] = _numba.prange
 
 #: Multiply-adds below which starting threads costs more than it saves (about 20 us of serial work).
 _PARALLEL_MIN: Final = 1_000_000
+#: Serial work that comes first: it tells what serial work costs, and a short kernel need not compile the parallel one.
+_LEARN_NS: Final = 10_000_000
 #: What parallel work may lose before it stops, and for how long it stops: at first, and at most.
 _LOSS_LIMIT_NS: Final = 2_000_000
 _FIRST_PAUSE_NS: Final = 10_000_000
@@ -167,6 +169,7 @@ class _Pool:
         self.serial = INTERPRETED
         self.size: int | None = None
         self.serial_runs = 0
+        self.serial_time = 0  # ns, the first run left out, which may compile
         self.serial_cost = float("inf")  # ns for a unit of work, the best seen
         self.started = False
         self.loss = 0.0  # ns that parallel calls took longer than serial ones would have, less what others gained
@@ -198,18 +201,22 @@ class _Pool:
             return
         count = self.threads()
         start = time.perf_counter_ns()
-        # the first serial run may include compiling; the second one tells what serial work costs
-        known = self.serial_runs >= 2 and start >= self.resume
-        if count == 1 or not known or not self.lock.acquire(blocking=False):
+        wanted = self.serial_time >= _LEARN_NS and start >= self.resume
+        if count == 1 or not wanted or not self.lock.acquire(blocking=False):
             one()
-            self.serial_runs += 1
-            self.serial_cost = min(self.serial_cost, (time.perf_counter_ns() - start) / work)
+            self._learn(time.perf_counter_ns() - start, work)
             return
         try:
             many(count)
         finally:
             self.lock.release()
         self._judge(time.perf_counter_ns(), start, work)
+
+    def _learn(self, elapsed: int, work: int) -> None:
+        if self.serial_runs:
+            self.serial_time += elapsed
+        self.serial_runs += 1
+        self.serial_cost = min(self.serial_cost, elapsed / work)
 
     def _judge(self, end: int, start: int, work: int) -> None:
         """Stop parallel work for a while if it does not pay."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from neurosim.errors import ConfigurationError
 from neurosim.listing import operand_text, parameters_text, place_text
 from neurosim.program import Frame, Program, Signature
 from neurosim.timing.timeline import ENGINES, REASONS, Ints, Op, Timeline
+from neurosim.work import Transfer
 from neurosim.writing import replacing
 
 SCHEMA: Final = "neurosim.trace/1"
@@ -44,6 +45,7 @@ LOADS: Final = "tensor (load stationary)"
 _CHUNK: Final = 8192
 _TRACKS_PER_CORE: Final = 1000
 _COMPRESSION: Final = 5
+_TRANSFER: Final = int(Op.TRANSFER)
 _KINDS: Final = tuple(op.name.lower() for op in Op)
 _SUFFIXES: Final = tuple({Op.TABLE_LOAD: ": table", Op.ACCUMULATOR_READ: ": accumulators"}.get(op, "") for op in Op)
 
@@ -152,33 +154,53 @@ def _metadata(
     }
 
 
+class _Text(NamedTuple):
+    """What events say of their instruction, as JSON without the quotes and braces around it.
+
+    Attributes:
+        name: the instruction.
+        short: arguments of a slice on a DMA engine, of which one DMA makes sixteen.
+        full: arguments of all others.
+    """
+
+    name: str
+    short: str
+    full: str
+
+
 class _Texts:
-    """What events say of their instruction; the same for all records with one signature and call stack."""
+    """Texts by signature and call stack, made once for all records that share them."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._found: dict[tuple[int, int], tuple[str, str]] = {}
+        self._found: dict[tuple[int, int], _Text] = {}
 
-    def of(self, signature: int, stack: int) -> tuple[str, str]:
-        """Return the instruction's name and its arguments as JSON, without quotes and braces around them."""
-        found = self._found.get((signature, stack))
-        if found is None:
-            found = self._found[signature, stack] = self._make(signature, stack)
-        return found
+    def of(self, record: int) -> _Text:
+        """Return the text of a record."""
+        program = self._program
+        key = (program.signature_ids[record], program.stack_ids[record])
+        text = self._found.get(key)
+        if text is None:
+            text = self._found[key] = self._make(*key)
+        return text._replace(name=_bare(program.names[record])) if record in program.names else text
 
-    def named(self, record: int) -> str:
-        """Return the name that the kernel gave a record, as JSON without the quotes."""
-        return json.dumps(self._program.names[record])[1:-1]
-
-    def _make(self, signature_id: int, stack_id: int) -> tuple[str, str]:
+    def _make(self, signature_id: int, stack_id: int) -> _Text:
         signature, stack = self._program.signatures[signature_id], self._program.stacks[stack_id]
-        about: dict[str, Any] = {"where": place_text(stack)}
-        if len(stack) > 1:
-            about["called_from"] = " < ".join(place_text(stack[depth:]) for depth in range(1, len(stack)))
-        about["instruction"] = signature.instruction
-        about["operands"] = {pattern.role: operand_text(pattern) for pattern in signature.patterns}
-        about["parameters"] = parameters_text(signature)
-        return json.dumps(signature.instruction)[1:-1], json.dumps(about)[1:-1]
+        short: dict[str, Any] = {
+            "instruction": signature.instruction,
+            "where": place_text(stack),
+            "operands": {pattern.role: operand_text(pattern) for pattern in signature.patterns},
+        }
+        more = {
+            "parameters": parameters_text(signature),
+            "called_from": " < ".join(place_text(stack[depth:]) for depth in range(1, len(stack))),
+        }
+        full = short | {name: text for name, text in more.items() if text}
+        return _Text(_bare(signature.instruction), _bare(short), _bare(full))
+
+
+def _bare(value: Any) -> str:
+    return json.dumps(value)[1:-1]
 
 
 class _Core:
@@ -242,18 +264,18 @@ class _Core:
 
     def _slice(self, thread: int, waited: int, op: tuple[int, ...]) -> str:
         record, _, kind, reason, start, end, stall, held, busy = op
-        name, about = self._texts.of(self._program.signature_ids[record], self._program.stack_ids[record])
-        if record in self._program.names:
-            name = self._texts.named(record)
+        text = self._texts.of(record)
         wait = f'"wait":"{REASONS[reason]}","wait_ps":{stall},' if stall else ""
         if stall and waited >= 0:
             wait += f'"wait_for_record":{waited},'
         if held:
             wait += f'"bandwidth_wait_ps":{held},'
+        duration_ps = (end // 1000 - start // 1000) * 1000
         return (
-            f'{{"name":"{name}{_SUFFIXES[kind]}","cat":"{_KINDS[kind]}","ph":"X","pid":{self._process},"tid":{thread},'
-            f'"ts":{_us(start)},"dur":{_us((end // 1000 - start // 1000) * 1000)},"args":{{"record":{record},'
-            f'"start_ps":{start},"end_ps":{end},"busy_ps":{busy},{wait}{about}}}}}'
+            f'{{"name":"{text.name}{_SUFFIXES[kind]}","cat":"{_KINDS[kind]}","ph":"X","pid":{self._process},'
+            f'"tid":{thread},"ts":{_us(start)},"dur":{_us(duration_ps)},"args":{{"record":{record},'
+            f'"start_ps":{start},"end_ps":{end},"busy_ps":{busy},{wait}'
+            f"{text.short if kind == _TRANSFER else text.full}}}}}"
         )
 
     def _queues(self) -> Iterator[list[str]]:
@@ -268,9 +290,9 @@ class _Core:
             free: list[tuple[int, int]] = []  # (time, lane), as slices of one lane must not overlap
             for begin in range(0, len(records), _CHUNK):
                 part = records[begin : begin + _CHUNK]
-                rows = zip(part.tolist(), timeline.start_ps[part].tolist(), timeline.complete_ps[part].tolist(), strict=True)
+                columns = (part, timeline.start_ps[part], timeline.complete_ps[part])
                 lines: list[str] = []
-                for record, start, end in rows:
+                for record, start, end in zip(*(column.tolist() for column in columns), strict=True):
                     if free and free[0][0] <= start:
                         lane = heapq.heappop(free)[1]
                     else:
@@ -283,11 +305,9 @@ class _Core:
 
     def _queued(self, lane: int, record: int, start_ps: int, end_ps: int) -> tuple[str, str]:
         """Return the begin and the end of one DMA."""
-        name, about = self._texts.of(self._program.signature_ids[record], self._program.stack_ids[record])
-        if record in self._program.names:
-            name = self._texts.named(record)
-        args = f',"args":{{"record":{record},"start_ps":{start_ps},"end_ps":{end_ps},{about}}}'
-        return self._async("b", lane, name, start_ps, args), self._async("e", lane, name, end_ps)
+        text = self._texts.of(record)
+        args = f',"args":{{"record":{record},"start_ps":{start_ps},"end_ps":{end_ps},{text.full}}}'
+        return self._async("b", lane, text.name, start_ps, args), self._async("e", lane, text.name, end_ps)
 
     def _async(self, phase: str, lane: int, name: str, at_ps: int, args: str = "") -> str:
         return (

@@ -67,19 +67,17 @@ def lanewise_cost(work: Lanewise | AccumulatorRead, engine: Engine, chip: Chip) 
     Raises:
         SimulatorBug: this engine has no such law.
     """
-    if isinstance(work, AccumulatorRead):
-        name, law = "accumulator_read", None
-        if engine is Engine.scalar:
-            cycles = _Cycles(chip.scalar.accumulator_issue_cycles, chip.scalar.accumulator_latency_cycles)
-            return _cost(cycles, chip.scalar.clock_ghz)
-    else:
-        name, law = work.law, LAWS.get(engine, {}).get(work.law)
-    if law is None or not isinstance(work, Lanewise):
-        known = ", ".join(f"{e.name}: {' '.join(laws)}" for e, laws in LAWS.items())
+    if isinstance(work, AccumulatorRead) and engine is Engine.scalar:
+        cycles = _Cycles(chip.scalar.accumulator_issue_cycles, chip.scalar.accumulator_latency_cycles)
+        return _cost(cycles, chip.scalar.clock_ghz)
+    name = work.law if isinstance(work, Lanewise) else "accumulator_read"
+    law = LAWS.get(engine, {}).get(name)
+    if law is None or isinstance(work, AccumulatorRead):
+        known = (f"{other.name}: {', '.join(laws)}" for other, laws in LAWS.items())
         raise SimulatorBug(
             f"timing: the {engine.name} engine has no law {name!r}",
-            numbers=(f"known laws: {known}",),
-            advice="add the law, with its figures in the device file, to timing/laws.py",
+            numbers=("known laws", *known),
+            advice="add the law to timing/laws.py, and its figures to the device file",
         )
     return _cost(law(work, chip), _clock_ghz(engine, chip))
 

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from neurosim.numerics import alu, reference
 
-SPECIALS = np.array(
-    [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45]
-    + [1.1754944e-38, 3.4028235e38, -3.4028235e38, 16777216.0, -16777215.0, 16777215.0, 0.99999994, 1.0000001]
-    + [-0.99999994, 2147483648.0, -2147483648.0, 1 / 3, 7.5, -7.5],
-    np.float32,
-)
+_SPECIALS = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45]
+_SPECIALS += [1.1754944e-38, 3.4028235e38, -3.4028235e38, 16777216.0, -16777215.0, 16777215.0, 0.99999994, 1.0000001]
+_SPECIALS += [-0.99999994, 2147483648.0, -2147483648.0, 1 / 3, 7.5, -7.5]
+SPECIALS = np.array(_SPECIALS, np.float32)
 BINARY = sorted(reference.BINARY)
 UNARY = sorted(reference.UNARY)
 EXACT = [op for op in BINARY if op != "power"]
@@ -75,7 +73,6 @@ def test_unary_is_the_twin(op: str) -> None:
     a, _ = pairs(2000)
     want = np.array([reference.bits_of(reference.UNARY[op](float(x))) for x in a], np.uint32)
     got = alu.unary(op, a)
-    # numpy's NaN sorts out the twin's rounding of the inner root in rsqrt
     assert np.array_equal(bits(got), want)
 
 

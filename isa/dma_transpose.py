@@ -1,0 +1,141 @@
+"""Transposes on the way through the DMA engines.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``dma_transpose``; ``nki/deep-dives/nki-dge.rst``;
+``nki/guides/architecture/trainium2_arch.rst``, "DMA Transpose".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from neurosim.chip import Chip
+from neurosim.engines import HBM, Engine, Memory
+from neurosim.errors import Unsupported
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.modes import DgeMode, OobMode
+from neurosim.rules import Broken, same_dtype
+from neurosim.work import Transfer, Work
+
+AXES: Final = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+"""The permutation for each number of axes."""
+BLOCK: Final = 16
+"""Rows that the 16 DMA engines exchange at a time."""
+_HWDGE_ROWS: Final = (1, 2, 4, 8, 16)
+_HWDGE_COLUMNS: Final = 128
+
+
+class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync,)):
+    """dst = src with its first and last axes exchanged, bit for bit: (1, 0), (2, 1, 0) or (3, 1, 2, 0) by rank.
+
+    ``src`` is in HBM or SBUF and has elements of 2 or 4 bytes; ``dst`` is in SBUF and has exactly the transposed
+    shape. The one permutation of a rank may be given as ``axes``. ``oob_mode`` speaks of indirect sources, which are
+    not built. With ``dge_mode.unknown`` hardware descriptors are made where their rules hold, else the ring is static
+    (*assumed*); Sync triggers either.
+    """
+
+    is_dma = True
+
+    dst: Tile = Out(Memory.sbuf)
+    src: Tile = In(Memory.sbuf, *HBM)
+    axes: Any = None
+    priority: int | None = None
+    dge_mode: DgeMode = DgeMode.unknown
+    oob_mode: OobMode = OobMode.error
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """One dtype of 2 or 4 bytes, the transposed shape, modes that the generation has."""
+        numbers = (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}")
+        yield same_dtype("dst", self.dst, "src", self.src)
+        if self.src.dtype.size_bytes not in (2, 4):
+            yield Broken(f"src is {self.src.dtype}; the DMA transposes elements of 2 or 4 bytes", numbers)
+        order = AXES.get(self.src.ndim)
+        if order is None:
+            yield Broken(f"src has {self.src.ndim} axes; it may have 2, 3 or 4", numbers)
+            return
+        given = self.axes
+        if given is not None and (not isinstance(given, (tuple, list)) or tuple(given) != order):
+            yield Broken(f"axes={given!r}; for {self.src.ndim} axes it is {order}", numbers)
+        shape = tuple(self.src.shape[axis] for axis in order)
+        if self.dst.shape != shape:
+            yield Broken(f"dst has shape {self.dst.shape}; the transpose has {shape}", numbers)
+        yield from self._mode_rules(chip, numbers)
+
+    def _mode_rules(self, chip: Chip, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
+        if self.priority is not None:
+            if chip.generation < 4:
+                yield Broken("priority= needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "leave it out")
+            if self.priority not in (0, 1, 2, 3):
+                yield Broken(f"priority {self.priority!r}", (), "levels are 0 (highest) to 3")
+        if self.oob_mode is not OobMode.error:
+            yield Broken(f"oob_mode={self.oob_mode!r} without an indirect source", numbers, "leave it out")
+        if not isinstance(self.dge_mode, DgeMode):
+            yield Broken(f"dge_mode={self.dge_mode!r} is not a nisa.dge_mode")
+        if self.dge_mode is DgeMode.swdge:
+            yield Broken(
+                "dge_mode.swdge: software descriptors transpose indirect sources only",
+                numbers,
+                "use dge_mode.unknown or dge_mode.hwdge",
+            )
+        if self.dge_mode is DgeMode.hwdge:
+            if chip.generation < 3:
+                yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "leave it out")
+            reason = self._not_in_hardware()
+            if reason:
+                yield Broken(f"dge_mode.hwdge: {reason}", numbers, "use dge_mode.unknown")
+
+    def _not_in_hardware(self) -> str:
+        """Return which rule of hardware descriptors is broken, or nothing."""
+        shape, rows = self.src.shape, self.src.shape[0]
+        if self.src.dtype.size_bytes != 2:
+            return f"src is {self.src.dtype}, not a dtype of 2 bytes"
+        if shape[-1] > _HWDGE_COLUMNS:
+            return f"src.shape[-1] is {shape[-1]}, above {_HWDGE_COLUMNS}"
+        if len(shape) == 2 and rows != BLOCK:
+            return f"src.shape[0] is {rows}, not {BLOCK}"
+        if len(shape) > 2 and (rows not in _HWDGE_ROWS or rows * shape[-2] % BLOCK):
+            return f"src.shape[0] is {rows} and src.shape[-2] is {shape[-2]}; they must be 1, 2, 4, 8 or 16 and make 16s"
+        return ""
+
+    def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
+        """Sync triggers it."""
+        if self.src.is_indirect():
+            raise Unsupported(
+                "dma_transpose: indirect sources are not built yet",
+                advice="gather with nisa.dma_copy, then transpose",
+            )
+        return super().place(chip)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Move bits."""
+        source = self.src.array()
+        self.dst.array()[...] = np.transpose(source, AXES[source.ndim]).copy()
+
+    def holes(self, holes: Holes) -> Holes:
+        """Holes are transposed too."""
+        return {"dst": np.transpose(holes["src"], AXES[self.src.ndim])}
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """One transfer, of blocks of 16 rows (*assumed*: 16 engines write [128, 16] tiles)."""
+        hardware = chip.generation >= 3 and self.dge_mode is not DgeMode.none and not self._not_in_hardware()
+        rows = self.src.size // self.src.shape[-1]
+        blocks = -(-rows // BLOCK)
+        return (
+            Transfer(
+                descriptors=blocks,
+                descriptor_bytes=-(-self.src.size_bytes // blocks),
+                read_bytes=self.src.size_bytes,
+                written_bytes=self.dst.size_bytes,
+                source=self.src.buffer,
+                target=self.dst.buffer,
+                generation="hwdge" if hardware else "none",
+                transpose_bytes=self.src.dtype.size_bytes,
+            ),
+        )
+
+
+dma_transpose = emit(DmaTranspose)
