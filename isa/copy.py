@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neurosim.chip import Chip
-
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes

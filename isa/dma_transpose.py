@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.dtypes import uint32
 from neurosim.engines import HBM, Engine, Memory
-from neurosim.errors import Unsupported
+from neurosim.indirect import IndirectTensor
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.modes import DgeMode, OobMode
@@ -25,22 +26,22 @@ AXES: Final = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 BLOCK: Final = 16
 """Rows that the 16 DMA engines exchange at a time."""
 _HWDGE_ROWS: Final = (1, 2, 4, 8, 16)
-_HWDGE_COLUMNS: Final = 128
+_COLUMNS: Final = 128
 
 
-class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync,)):
+class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, Engine.gpsimd)):
     """dst = src with its first and last axes exchanged, bit for bit: (1, 0), (2, 1, 0) or (3, 1, 2, 0) by rank.
 
     ``src`` is in HBM or SBUF and has elements of 2 or 4 bytes; ``dst`` is in SBUF and has exactly the transposed
-    shape. The one permutation of a rank may be given as ``axes``. ``oob_mode`` speaks of indirect sources, which are
-    not built. With ``dge_mode.unknown`` hardware descriptors are made where their rules hold, else the ring is static
-    (*assumed*); Sync triggers either.
+    shape. The one permutation of a rank may be given as ``axes``. A source with one index per row is gathered first;
+    ``oob_mode`` speaks of the indices of dynamic sources. With ``dge_mode.unknown`` hardware descriptors are made
+    where their rules hold, else the ring is static, and Sync triggers either (*assumed*); GpSimd gathers.
     """
 
     is_dma = True
 
     dst: Tile = Out(Memory.sbuf)
-    src: Tile = In(Memory.sbuf, *HBM)
+    src: Tile = In(Memory.sbuf, *HBM, dynamic=True)
     axes: Any = None
     priority: int | None = None
     dge_mode: DgeMode = DgeMode.unknown
@@ -71,16 +72,17 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync,)
                 yield Broken("priority= needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "leave it out")
             if self.priority not in (0, 1, 2, 3):
                 yield Broken(f"priority {self.priority!r}", (), "levels are 0 (highest) to 3")
-        if self.oob_mode is not OobMode.error:
-            yield Broken(f"oob_mode={self.oob_mode!r} without an indirect source", numbers, "leave it out")
+        if not isinstance(self.oob_mode, OobMode) or (self.skips_out_of_bounds() and not self.src.is_indirect()):
+            yield Broken(f"oob_mode={self.oob_mode!r} with a source whose place is known", numbers, "leave it out")
         if not isinstance(self.dge_mode, DgeMode):
             yield Broken(f"dge_mode={self.dge_mode!r} is not a nisa.dge_mode")
-        if self.dge_mode is DgeMode.swdge:
-            yield Broken(
-                "dge_mode.swdge: software descriptors transpose indirect sources only",
-                numbers,
-                "use dge_mode.unknown or dge_mode.hwdge",
-            )
+        if self._gathers():
+            yield from self._gather_rules(chip, numbers)
+        elif self.dge_mode is DgeMode.swdge:
+            what = "dge_mode.swdge: software descriptors transpose gathered rows only"
+            yield Broken(what, numbers, "use dge_mode.unknown or dge_mode.hwdge")
+        if self.dge_mode is DgeMode.none and self.src.is_indirect():
+            yield Broken("dge_mode.none with an address that is known at run time only", numbers)
         if self.dge_mode is DgeMode.hwdge:
             if chip.generation < 3:
                 yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "leave it out")
@@ -88,32 +90,57 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync,)
             if reason:
                 yield Broken(f"dge_mode.hwdge: {reason}", numbers, "use dge_mode.unknown")
 
+    def _gather_rules(self, chip: Chip, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
+        assert isinstance(self.src, IndirectTensor)
+        shape, index = self.src.shape, self.src.index
+        if chip.generation < 3:
+            yield Broken("a gathered source needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",))
+        if self.dge_mode not in (DgeMode.unknown, DgeMode.swdge):
+            yield Broken(f"{self.dge_mode} with one index per row", numbers, "only dge_mode.swdge gathers")
+        if self.src.dtype.size_bytes != 2 or shape[-1] > _COLUMNS or shape[0] % BLOCK:
+            what = f"gathered rows are multiples of {BLOCK} of at most {_COLUMNS} elements of 2 bytes"
+            yield Broken(what, numbers)
+        if index.dtype != uint32:
+            yield Broken(f"the index is {index.dtype}; it must be uint32", (*numbers, f"index  {index.describe()}"))
+        if len(shape) == 4 and 1 not in shape[1:3]:
+            yield Broken("src has 4 axes; then one of the two in the middle has extent 1", numbers)
+
+    def _gathers(self) -> bool:
+        return isinstance(self.src, IndirectTensor) and self.src.per_lane
+
+    def skips_out_of_bounds(self) -> bool:
+        """Whether ``oob_mode`` says so."""
+        return self.oob_mode is OobMode.skip
+
     def _not_in_hardware(self) -> str:
         """Return which rule of hardware descriptors is broken, or nothing."""
         shape, rows = self.src.shape, self.src.shape[0]
         if self.src.dtype.size_bytes != 2:
             return f"src is {self.src.dtype}, not a dtype of 2 bytes"
-        if shape[-1] > _HWDGE_COLUMNS:
-            return f"src.shape[-1] is {shape[-1]}, above {_HWDGE_COLUMNS}"
+        if shape[-1] > _COLUMNS:
+            return f"src.shape[-1] is {shape[-1]}, above {_COLUMNS}"
         if len(shape) == 2 and rows != BLOCK:
             return f"src.shape[0] is {rows}, not {BLOCK}"
         if len(shape) > 2 and (rows not in _HWDGE_ROWS or rows * shape[-2] % BLOCK):
-            return f"src.shape[0] is {rows} and src.shape[-2] is {shape[-2]}; they must be 1, 2, 4, 8 or 16 and make 16s"
+            return (
+                f"src.shape[0] is {rows} and src.shape[-2] is {shape[-2]}; they must be 1, 2, 4, 8 or 16 and make 16s"
+            )
         return ""
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
-        """Sync triggers it."""
-        if self.src.is_indirect():
-            raise Unsupported(
-                "dma_transpose: indirect sources are not built yet",
-                advice="gather with nisa.dma_copy, then transpose",
-            )
-        return super().place(chip)
+        """GpSimd makes the descriptors of gathered rows; Sync triggers the rest."""
+        engine = Engine.gpsimd if self._gathers() else Engine.sync
+        return engine, frozenset({engine})
 
     def execute(self, lanes: Lanes) -> None:
         """Move bits."""
-        source = self.src.array()
-        self.dst.array()[...] = np.transpose(source, AXES[source.ndim]).copy()
+        source = np.transpose(self.src.array(), AXES[self.src.ndim]).copy()  # dst may overlap src
+        np.copyto(self.dst.array(), source, where=self.written().get("dst", np.True_))
+
+    def written(self) -> Holes:
+        """Rows whose index is out of bounds are not moved."""
+        chosen = self.src.chosen() if isinstance(self.src, IndirectTensor) else None
+        return {} if chosen is None else {"dst": np.transpose(chosen, AXES[self.src.ndim])}
 
     def holes(self, holes: Holes) -> Holes:
         """Holes are transposed too."""
@@ -121,21 +148,23 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync,)
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One transfer, of blocks of 16 rows (*assumed*: 16 engines write [128, 16] tiles)."""
-        hardware = chip.generation >= 3 and self.dge_mode is not DgeMode.none and not self._not_in_hardware()
-        rows = self.src.size // self.src.shape[-1]
-        blocks = -(-rows // BLOCK)
-        return (
-            Transfer(
-                descriptors=blocks,
-                descriptor_bytes=-(-self.src.size_bytes // blocks),
-                read_bytes=self.src.size_bytes,
-                written_bytes=self.dst.size_bytes,
-                source=self.src.buffer,
-                target=self.dst.buffer,
-                generation="hwdge" if hardware else "none",
-                transpose_bytes=self.src.dtype.size_bytes,
-            ),
+        generation = "none"
+        if self._gathers():
+            generation = "swdge"
+        elif chip.generation >= 3 and self.dge_mode is not DgeMode.none and not self._not_in_hardware():
+            generation = "hwdge"
+        blocks = -(-self.src.size // self.src.shape[-1] // BLOCK)
+        moved = Transfer(
+            descriptors=blocks,
+            descriptor_bytes=-(-self.src.size_bytes // blocks),
+            read_bytes=self.src.size_bytes,
+            written_bytes=self.dst.size_bytes,
+            source=self.src.buffer,
+            target=self.dst.buffer,
+            generation=generation,
+            transpose_bytes=self.src.dtype.size_bytes,
         )
+        return (moved,)
 
 
 dma_transpose = emit(DmaTranspose)

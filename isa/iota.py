@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from neurosim.chip import Chip
 
 from neurosim.affine import affine_rules, affine_values
+from neurosim.chip import Chip
 from neurosim.dtypes import int32
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import Instruction, Out, Tile, emit

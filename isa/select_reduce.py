@@ -183,7 +183,7 @@ class RangeSelect(_Shared, Instruction, mnemonic="range_select", engines=(Engine
         if not isinstance(start, Integral):
             return Broken(f"range_start {start!r} is not an int")
         last = int(start) + self.dst.free_elements - 1
-        if -_EXACT_POSITIONS <= start and last <= _EXACT_POSITIONS:
+        if start >= -_EXACT_POSITIONS and last <= _EXACT_POSITIONS:
             return None
         return Broken(f"positions {start} to {last} leave the ±2^24 that float32 counts exactly")
 

@@ -61,8 +61,9 @@ class RowTile(nl.NKIObject):
 def attend(tiles, keys, kv0, scale):
     """Let row tiles see the block of keys that begins at ``kv0``: stage by stage, so that the engines overlap."""
     blocks = [Block(tile, min(BLOCK, tile.seen - kv0)) for tile in tiles]
+    k_t, values = keys.block(kv0)
     for block in blocks:
-        block.scores = score(block.tile, keys.key_block(kv0, block.width), kv0)
+        block.scores = score(block.tile, k_t[:, 0 : block.width], kv0)
     for block in blocks:
         block.shift = largest(block.tile, block.scores, scale)
     for block in blocks:
@@ -70,7 +71,7 @@ def attend(tiles, keys, kv0, scale):
     for block in blocks:
         block.weights_t = [transposed(block.weights[:, start : start + size]) for start, size in pieces(block.width)]
     for block in blocks:
-        product = weighted_values(block.weights_t, keys.value_tiles(kv0, block.width))
+        product = weighted_values(block.weights_t, values)
         gather(block.tile, block.shift, block.total, product)
 
 
@@ -83,9 +84,9 @@ class Block(nl.NKIObject):
 
 
 class KeyValueCache(nl.NKIObject):
-    """Keys (transposed, [d, S_kv]) and values of the sequence, loaded at first use.
+    """Blocks of keys (transposed) and values, loaded at first use.
 
-    They stay in SBUF if they fit into half of it; a longer sequence is loaded again for each block of rows.
+    They stay in SBUF if the whole sequence fits into half of it; a longer one is loaded again for each group of rows.
     """
 
     def __init__(self, k, v):
@@ -94,39 +95,22 @@ class KeyValueCache(nl.NKIObject):
         tiles = -(-S_kv // nl.tile_size.pmax)
         itemsize = 4 if "32" in str(k.dtype) else 2
         self.keep = tiles * (nl.tile_size.pmax + d) * itemsize <= nl.tile_size.sbuf_fmax_bytes // 2
-        self.key_blocks, self.values = {}, {}
+        self.blocks = []  # rows see blocks from the first one on, so they are loaded in order
 
-    def key_block(self, start, width):
-        """Return keys ``start`` to ``start + width``, transposed: [d, width] in SBUF."""
-        if not self.keep:
-            return self.load_keys(start, width)
-        full = min(BLOCK, self.k.shape[0] - start)
-        if start not in self.key_blocks:
-            self.key_blocks[start] = [self.load_keys(start, width), width]
-        block, have = self.key_blocks[start]
-        if have < width:  # causal rows see a block piece by piece: load it whole the second time
-            block = self.load_keys(start, full)
-            self.key_blocks[start] = [block, full]
-        return block[:, 0:width]
-
-    def load_keys(self, start, width):
-        """Load and transpose a block of keys."""
-        block = nl.ndarray((self.k.shape[1], width), dtype=self.k.dtype, buffer=nl.sbuf)
+    def block(self, start):
+        """Return the block of keys that begins at ``start``: keys [d, width], and values in tiles of 128 rows."""
+        index = start // BLOCK
+        if self.keep and index < len(self.blocks):
+            return self.blocks[index]
+        width = min(BLOCK, self.k.shape[0] - start)
+        keys = nl.ndarray((self.k.shape[1], width), dtype=self.k.dtype, buffer=nl.sbuf)
+        values = []
         for offset, rows in pieces(width):
-            transposed(load(self.k, start + offset, rows), block[:, offset : offset + rows])
-        return block
-
-    def value_tiles(self, start, width):
-        """Return values ``start`` to ``start + width`` as tiles of at most 128 rows."""
-        tiles = []
-        for offset, rows in pieces(width):
-            tile = self.values.get((start + offset, rows))
-            if tile is None:
-                tile = load(self.v, start + offset, rows)
-                if self.keep:
-                    self.values[start + offset, rows] = tile
-            tiles.append(tile)
-        return tiles
+            transposed(load(self.k, start + offset, rows), keys[:, offset : offset + rows])
+            values.append(load(self.v, start + offset, rows))
+        if self.keep:
+            self.blocks.append((keys, values))
+        return keys, values
 
 
 def pieces(width):
@@ -198,7 +182,7 @@ def weigh(tile, scores, shift, scale):
 def weighted_values(weights_t, values):
     """Return weights @ values [rows, d] in PSUM, from pieces of the transposed weights and of the values."""
     product = nl.ndarray((weights_t[0].shape[1], values[0].shape[1]), dtype=nl.float32, buffer=nl.psum)
-    for index in range(len(values)):
+    for index in range(len(weights_t)):
         nisa.nc_matmul(dst=product, stationary=weights_t[index], moving=values[index], accumulate=index > 0)
     return product
 

@@ -116,6 +116,15 @@ ROWS = (
     # What people read.
     Row("neurosim.writing", own=("neurosim.errors",)),
     Row("neurosim.listing", own=RECORD, packages=("numpy",)),
+    # A program as a file.
+    Row("neurosim.encoding", own=RECORD, packages=("numpy",)),
+    Row("neurosim.program_checks", own=(*RECORD, "neurosim.encoding"), packages=("numpy",)),
+    Row(
+        "neurosim.program_file",
+        own=(*RECORD, "neurosim.encoding", "neurosim.program_checks", "neurosim.writing"),
+        bare=("neurosim",),
+        packages=("numpy",),
+    ),
     Row(
         "neurosim.report",
         own=(
@@ -312,6 +321,16 @@ def test_the_architecture_names_every_module() -> None:
     ]
     names = [f"`{path.name}`" if path.is_file() else f"`{path.name}/`" for path in modules]
     assert [name for name in names if name not in text and name != "`__init__.py`"] == []
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    functions = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert {name: size for name, size in functions.items() if size > 60} == {}
 
 
 def test_every_file_of_the_core_stays_readable() -> None:

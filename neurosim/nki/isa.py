@@ -11,16 +11,31 @@ from typing import Any
 from isa.activation import OutOfRangeWarning as OutOfRangeWarning
 from isa.activation import activation as activation
 from isa.activation import activation_reduce as activation_reduce
+from isa.batchnorm import bn_aggr as bn_aggr
+from isa.batchnorm import bn_stats as bn_stats
 from isa.copy import tensor_copy as tensor_copy
 from isa.dma import dma_copy as dma_copy
+from isa.dma_transpose import dma_transpose as dma_transpose
+from isa.gather import local_gather as local_gather
+from isa.gather import nc_n_gather as nc_n_gather
 from isa.iota import iota as iota
+from isa.match import max8 as max8
+from isa.match import nc_find_index8 as nc_find_index8
+from isa.match import nc_match_replace8 as nc_match_replace8
 from isa.matmul import MatmulPerfMode as matmul_perf_mode
 from isa.matmul import nc_matmul as nc_matmul
 from isa.memset import memset as memset
+from isa.predicated import tensor_copy_predicated as tensor_copy_predicated
 from isa.reciprocal import reciprocal as reciprocal
 from isa.reduce import tensor_reduce as tensor_reduce
+from isa.scalar_tensor_tensor import scalar_tensor_tensor as scalar_tensor_tensor
+from isa.scan import tensor_tensor_scan as tensor_tensor_scan
 from isa.select import affine_select as affine_select
+from isa.select_reduce import range_select as range_select
+from isa.select_reduce import select_reduce as select_reduce
+from isa.shuffle import nc_stream_shuffle as nc_stream_shuffle
 from isa.tensor_scalar import tensor_scalar as tensor_scalar
+from isa.tensor_scalar_reduce import tensor_scalar_reduce as tensor_scalar_reduce
 from isa.tensor_tensor import tensor_tensor as tensor_tensor
 from isa.transpose import nc_transpose as nc_transpose
 from neurosim.devices import load_chip
@@ -39,23 +54,38 @@ __all__ = [
     "activation",
     "activation_reduce",
     "affine_select",
+    "bn_aggr",
+    "bn_stats",
     "dge_mode",
     "dma_copy",
+    "dma_transpose",
     "engine",
     "get_nc_version",
     "iota",
+    "local_gather",
     "matmul_perf_mode",
+    "max8",
     "memset",
+    "nc_find_index8",
+    "nc_match_replace8",
     "nc_matmul",
+    "nc_n_gather",
+    "nc_stream_shuffle",
     "nc_transpose",
     "nc_version",
     "oob_mode",
+    "range_select",
     "reciprocal",
     "reduce_cmd",
+    "scalar_tensor_tensor",
+    "select_reduce",
     "tensor_copy",
+    "tensor_copy_predicated",
     "tensor_reduce",
     "tensor_scalar",
+    "tensor_scalar_reduce",
     "tensor_tensor",
+    "tensor_tensor_scan",
 ]
 
 tensor_engine = engine.tensor
@@ -83,43 +113,28 @@ _NOT_BUILT = frozenset(
     [
         "VirtualRegister",
         "activate2",
-        "bn_aggr",
-        "bn_stats",
         "core_barrier",
         "dma_compute",
         "dma_engine",
-        "dma_transpose",
         "dropout",
         "exponential",
         "get_nc_sub_version",
-        "local_gather",
-        "max8",
-        "nc_find_index8",
-        "nc_match_replace8",
         "nc_matmul_mx",
-        "nc_n_gather",
-        "nc_stream_shuffle",
         "nonzero_with_count",
         "quantize_mx",
         "rand2",
         "rand_get_state",
         "rand_set_state",
-        "range_select",
         "register_alloc",
         "register_load",
         "register_move",
         "register_store",
         "rng",
-        "scalar_tensor_tensor",
-        "select_reduce",
         "sendrecv",
         "sequence_bounds",
         "set_rng_seed",
-        "tensor_copy_predicated",
         "tensor_partition_reduce",
         "tensor_scalar_cumulative",
-        "tensor_scalar_reduce",
-        "tensor_tensor_scan",
         "topk",
     ]
 )

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.numerics import elementary
+from neurosim.numerics.convert import plain
 from neurosim.numerics.jit import inlined, named
 
 F32Array = NDArray[np.float32]
@@ -293,9 +294,7 @@ def activate(
     """
     # x + -0.0 is x for every x
     addend: Coefficient = -0.0 if bias is None else bias
-    flags = x.flags
-    if not (flags.c_contiguous and flags.aligned and flags.writeable):
-        x = x.copy()
+    x = plain(x)
     if out is None:
         out = np.empty(x.shape, np.float32)
     per_row = isinstance(scale, np.ndarray) or isinstance(addend, np.ndarray)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.numerics import elementary
+from neurosim.numerics.convert import plain
 from neurosim.numerics.jit import inlined, named
 
 F32Array = NDArray[np.float32]
@@ -399,12 +400,6 @@ _INT: Final[dict[str, Any]] = {
     "logical_or": np.logical_or,
     "logical_xor": np.logical_xor,
 }
-
-
-def plain(x: F32Array) -> F32Array:
-    """Return ``x`` as the one kind of array that kernels are compiled for."""
-    flags = x.flags
-    return x if flags.c_contiguous and flags.aligned and flags.writeable else x.copy()
 
 
 def _operand(x: Operand) -> F32Array:

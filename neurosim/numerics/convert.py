@@ -14,7 +14,7 @@ A widened value is exact, except for 32-bit integers beyond 2**24, which round t
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
 from neurosim.numerics.jit import compiled, named
 
+T = TypeVar("T", bound=np.generic)
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]
 U32Array = NDArray[np.uint32]
@@ -192,15 +193,15 @@ _NARROW_INT: Final = {
 }
 
 
-def flat(array: Array, bits: Any) -> Array:
-    """Return the elements in C order as one axis of dtype ``bits`` (same size), copied only where needed.
-
-    A kernel has one signature, so an array that is strided, misaligned or read-only is copied first.
-    """
+def plain(array: NDArray[T]) -> NDArray[T]:
+    """Return the array, or a copy if need be, as kernels are compiled for it: C-contiguous, aligned, writeable."""
     flags = array.flags
-    if not (flags.c_contiguous and flags.aligned and flags.writeable):
-        array = array.copy()
-    return array.reshape(-1).view(bits)
+    return array if flags.c_contiguous and flags.aligned and flags.writeable else array.copy()
+
+
+def flat(array: Array, bits: Any) -> Array:
+    """Return the elements in C order as one axis of dtype ``bits`` (of the same size), copied only where needed."""
+    return plain(array).reshape(-1).view(bits)
 
 
 def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:

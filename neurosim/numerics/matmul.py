@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.numerics import jit
-from neurosim.numerics.convert import flat, widen
+from neurosim.numerics.convert import flat, plain, widen
 from neurosim.numerics.jit import compiled, inlined, parallel, prange
 
 Array = NDArray[Any]
@@ -303,10 +303,8 @@ def split(values: F32Array, out: F32Array | None = None) -> tuple[F32Array, F32A
 
 
 def _operand(array: Array, dtype: DType) -> Array:
-    """Return float32, or bfloat16 codes as uint16: C-contiguous, aligned, writeable (the kernels' one signature)."""
-    values = array.view(np.uint16) if dtype == dtypes.bfloat16 else widen(array, dtype)
-    flags = values.flags
-    return values if flags.c_contiguous and flags.aligned and flags.writeable else values.copy()
+    """Return float32, or bfloat16 codes as uint16, as the kernels are compiled for it."""
+    return plain(array.view(np.uint16) if dtype == dtypes.bfloat16 else widen(array, dtype))
 
 
 def matmul_into(

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.numerics.convert import plain
 from neurosim.numerics.jit import compiled, inlined, named
 
 F32Array = NDArray[np.float32]
@@ -140,10 +141,7 @@ def reduce_free(op: str, x: NDArray[Any], groups: int = 1) -> NDArray[Any]:
     rows, columns = x.shape
     if groups < 1 or columns % groups or columns == 0:
         raise ValueError(f"reduce_free: {columns} elements do not make {groups} groups")
-    flags = x.flags
-    if not (flags.c_contiguous and flags.aligned and flags.writeable):
-        x = x.copy()
-    runs = x.reshape(rows * groups, columns // groups)
+    runs = plain(x).reshape(rows * groups, columns // groups)
     if op in _BITS:
         result: NDArray[Any] = _BITS[op].reduce(runs, axis=1)
         return result.reshape(rows, groups)

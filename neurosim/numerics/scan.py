@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.numerics import alu
+from neurosim.numerics.convert import plain
 from neurosim.numerics.jit import compiled, inlined
 
 F32Array = NDArray[np.float32]
@@ -78,9 +79,9 @@ def scan(
     """
     out = np.empty(data0.shape, np.float32)
     if op0 in _CODES and op1 in _CODES:
-        first, second = alu.plain(data0), alu.plain(data1)
+        first, second = plain(data0), plain(data1)
         codes = np.int64(_CODES[op0]), np.int64(_CODES[op1])
-        _scan(codes[0], bool(reverse0), codes[1], bool(reverse1), first, second, alu.plain(initial), out)
+        _scan(codes[0], bool(reverse0), codes[1], bool(reverse1), first, second, plain(initial), out)
         return out
     state = initial.reshape(-1, 1)
     for column in range(out.shape[1]):

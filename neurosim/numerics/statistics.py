@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.numerics.alu import plain
+from neurosim.numerics.convert import plain
 from neurosim.numerics.jit import compiled
 
 F32Array = NDArray[np.float32]

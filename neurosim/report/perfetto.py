@@ -137,16 +137,15 @@ def _comes_from(stack: tuple[Frame, ...], lines: tuple[str, ...]) -> bool:
     return False
 
 
-def _metadata(
-    timelines: Mapping[int, Timeline], chip: Chip, kernel_name: str, options: TraceOptions
-) -> dict[str, Any]:
+def _metadata(timelines: Mapping[int, Timeline], chip: Chip, kernel_name: str, options: TraceOptions) -> dict[str, Any]:
+    changed = {path: figure.value for path, figure in chip.figures.items() if figure.source == "Chip.replace"}
     return {
         "schema": SCHEMA,
         "neurosim": neurosim.__version__,
         "kernel": kernel_name,
         "chip": chip.name,
         "generation": chip.generation,
-        "chip_changes": {path: figure.value for path, figure in chip.figures.items() if figure.source == "Chip.replace"},
+        "chip_changes": changed,
         "options": asdict(options),
         "makespan_ps": {f"core {core}": timelines[core].makespan_ps for core in sorted(timelines)},
         "launch_ps": {f"core {core}": timelines[core].launch_ps for core in sorted(timelines)},

@@ -21,6 +21,7 @@ BAR = 21
 _BARS = "█ busy ▒ stall · idle"
 _ENGINE = "{}{:>9}{:>9}{:>9}  {}\n"
 LINES = 5
+TENSORS = 6
 
 REASONS = {
     "data_dma": "data from DMA",
@@ -69,7 +70,8 @@ def _facts(summary: Summary) -> Table:
     for name in ("input", "output"):
         tensors = [tensor for tensor in summary["tensors"] if tensor["role"] == name]
         if tensors:
-            row = ", ".join(f"{t['name']} {t['dtype']}{t['shape']}" for t in tensors)
+            row = ", ".join(f"{t['name']} {t['dtype']}{t['shape']}" for t in tensors[:TENSORS])
+            row += f", and {len(tensors) - TENSORS} more" * (len(tensors) > TENSORS)
             table.add_row(f"{name.capitalize()}s", row)
     table.add_row("Time", _time(summary))
     table.add_row("Compute", _compute(summary))

@@ -70,6 +70,9 @@ def lanewise_cost(work: Lanewise | AccumulatorRead, engine: Engine, chip: Chip) 
     if isinstance(work, AccumulatorRead) and engine is Engine.scalar:
         cycles = _Cycles(chip.scalar.accumulator_issue_cycles, chip.scalar.accumulator_latency_cycles)
         return _cost(cycles, chip.scalar.clock_ghz)
+    if isinstance(work, AccumulatorRead) and engine is Engine.vector:
+        cycles = _Cycles(chip.vector.accumulator_issue_cycles, chip.vector.latency_cycles)
+        return _cost(cycles, chip.vector.clock_ghz)
     name = work.law if isinstance(work, Lanewise) else "accumulator_read"
     law = LAWS.get(engine, {}).get(name)
     if law is None or isinstance(work, AccumulatorRead):
@@ -199,6 +202,10 @@ def _vector_reciprocal(work: Lanewise, chip: Chip) -> _Cycles:
     return _vector(work, chip, chip.vector.reciprocal_cycles_per_element)
 
 
+def _vector_bn_aggr(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.bn_aggr_cycles_per_element)
+
+
 def _vector_scan(work: Lanewise, chip: Chip) -> _Cycles:
     return _vector(work, chip, chip.vector.scan_cycles_per_element)
 
@@ -272,6 +279,16 @@ def _gpsimd(work: Lanewise, chip: Chip) -> _Cycles:
     return _Cycles(issue, issue + gpsimd.drain_cycles)
 
 
+def _gpsimd_local_gather(work: Lanewise, chip: Chip) -> _Cycles:
+    """As documented: 150 + elements / C cycles, where C depends on the run of each index and the element's size."""
+    gpsimd = chip.gpsimd
+    run = work.run_elements
+    unrolled = gpsimd.gather_unroll * run
+    rate = (gpsimd.gather_overhead_cycles + unrolled) / unrolled / min(4 / work.inputs[0].dtype.size_bytes, run)
+    issue = gpsimd.issue_cycles + work.elements / rate
+    return _Cycles(issue, issue + gpsimd.drain_cycles)
+
+
 def _gpsimd_memset(work: Lanewise, chip: Chip) -> _Cycles:
     gpsimd = chip.gpsimd
     cycles = gpsimd.memset_latency_cycles + work.elements * gpsimd.cycles_per_element
@@ -291,6 +308,17 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "copy_predicated": _vector_predicated,
         "stream_shuffle": _vector_shuffle,
         "mask_load": _vector_mask_load,
+        # documented as one element per cycle (bn_stats, max8, find_index8, match_replace8, range_select) or assumed
+        # to be: two sources, a predicate and a source, a reduction of what passes
+        "bn_stats": _vector_one_per_cycle,
+        "bn_aggr": _vector_bn_aggr,
+        "max8": _vector_one_per_cycle,
+        "find_index8": _vector_one_per_cycle,
+        "match_replace8": _vector_one_per_cycle,
+        "range_select": _vector_one_per_cycle,
+        "select_reduce": _vector_one_per_cycle,
+        "scalar_tensor_tensor": _vector_one_per_cycle,
+        "tensor_scalar_reduce": _vector_one_per_cycle,
     },
     Engine.scalar: {
         "copy": _scalar_copy,
@@ -303,6 +331,8 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "tensor_tensor": _gpsimd,
         "iota": _gpsimd,
         "affine_select": _gpsimd,
+        "local_gather": _gpsimd_local_gather,
+        "n_gather": _gpsimd,
         "memset": _gpsimd_memset,
     },
 }

@@ -90,6 +90,13 @@ def test_it_is_one_screen_of_plain_text(summary: dict[str, Any]) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
+def test_many_tensors_leave_it_one_screen(summary: dict[str, Any]) -> None:
+    summary["tensors"] *= 30
+    text = report(summary)
+    assert len(text.splitlines()) <= 40
+    assert "and 54 more" in text
+
+
 def test_colour_changes_nothing_but_escapes(summary: dict[str, Any]) -> None:
     coloured = report(summary, color=True)
     assert "\x1b" in coloured

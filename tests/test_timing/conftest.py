@@ -96,6 +96,7 @@ class Builder:
         elements: int | None = None,
         step_bytes: int | None = None,
         accumulator: Tile | None = None,
+        run_elements: int = 1,
         core: int = 0,
     ) -> int:
         """A lane-wise instruction; ``step_bytes`` makes its first input strided."""
@@ -103,7 +104,8 @@ class Builder:
         if step_bytes is not None:
             inputs[0] = replace(inputs[0], step_bytes=step_bytes, contiguous=False)
         count = dst.elements if elements is None else elements
-        work: tuple[Work, ...] = (Lanewise(law, count, tuple(inputs), dst.stream(), pointers, table),)
+        passing = Lanewise(law, count, tuple(inputs), dst.stream(), pointers, table, run_elements)
+        work: tuple[Work, ...] = (passing,)
         writes = (dst,)
         if accumulator is not None:
             work, writes = (*work, AccumulatorRead(128)), (dst, accumulator)
@@ -135,15 +137,17 @@ class Builder:
         engine: Engine = Engine.sync,
         generation: str | None = None,
         runs: int = 1,
+        transpose_bytes: int = 0,
         core: int = 0,
     ) -> int:
-        """A copy with ``runs`` descriptors per partition."""
+        """A copy (or transpose) with ``runs`` descriptors per partition."""
         if generation is None:
             generation = "swdge" if engine is Engine.gpsimd else "hwdge"
         size_bytes = src.pattern.size_bytes
         descriptors = src.pattern.shape[0] * runs
         source, target = src.pattern.memory, dst.pattern.memory
-        work = Transfer(descriptors, size_bytes // descriptors, size_bytes, size_bytes, source, target, generation)
+        run_bytes = size_bytes // descriptors
+        work = Transfer(descriptors, run_bytes, size_bytes, size_bytes, source, target, generation, transpose_bytes)
         return self.record("dma_copy", engine, (work,), (src,), (dst,), core=core)
 
     def hbm(self, elements: int = 512, dtype: str = "float32", partitions: int = 128) -> Tile:

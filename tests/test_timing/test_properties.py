@@ -246,6 +246,9 @@ def everything(builder):
                 product = builder.psum(n)
                 builder.matmul(product, weights, moving, transpose=transpose, step_bytes=16)
                 builder.lanes("copy", builder.tile(n), product)
+    for transpose_bytes in (2, 4):
+        for source in (builder.hbm(1024), builder.tile(1024)):
+            builder.dma(builder.tile(1024), source, transpose_bytes=transpose_bytes)
     build_all_lanes(builder)
     return builder.program
 
@@ -263,10 +266,12 @@ def build_all_lanes(builder):
                     "activation", builder.tile(600, dtype, memory), source, engine=Engine.scalar, table=table,
                     pointers=2, step_bytes=80, accumulator=builder.tile(1),
                 )  # fmt: skip
-            for law in ("affine_select", "memset"):
-                builder.lanes(law, builder.tile(600, dtype, memory), source, engine=Engine.gpsimd)
+            for law in ("affine_select", "memset", "local_gather"):
+                builder.lanes(law, builder.tile(600, dtype, memory), source, engine=Engine.gpsimd, run_elements=2)
     builder.lanes("copy", builder.tile(600), sources[0], engine=Engine.scalar, step_bytes=400)
     builder.lanes("copy", builder.tile(600), sources[0], step_bytes=16)
+    builder.lanes("bn_aggr", builder.tile(600), sources[0])
+    builder.lanes("tensor_scalar", builder.tile(600), sources[0], accumulator=builder.tile(1))
 
 
 ON_CHIP = (Memory.sbuf, Memory.psum)

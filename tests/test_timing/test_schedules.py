@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -320,3 +322,46 @@ def test_strides_halve_the_rate(builder, trn2):
     assert latency["copy", 8] == latency["copy", None]
     assert latency["copy", 16] - latency["copy", None] == pytest.approx(512 / 0.96e-3, abs=1)
     assert latency["reciprocal", 16] == latency["reciprocal", None]
+
+
+def test_planes_keep_their_space(builder, trn2):
+    """A tensor with an address reserves its plane's bytes; automatic tiles share the rest."""
+    plane = builder.tile()
+    info = builder.program.storages[plane.storage]
+    builder.program.storages[plane.storage] = replace(info, role="plane")
+    tiles = [builder.tile() for _ in range(2)]
+    for tile in (plane, *tiles):
+        builder.dma(tile, builder.hbm())
+    chip = trn2.replace(sbuf__partition_bytes=2 * 2048)
+    timeline = builder.time(chip)
+    assert timeline.start_ps[2] == timeline.complete_ps[1]
+    assert timeline.reason[2] == Stall.BUFFER
+
+
+def test_an_engine_completes_in_order(builder, trn2):
+    """A short instruction behind a long one is not done before it."""
+    builder.lanes("transpose", builder.tile(32), builder.tile(32))
+    builder.lanes("mask_load", builder.tile(32), builder.tile(32))
+    timeline = builder.time(trn2)
+    assert timeline.complete_ps[1] == timeline.complete_ps[0]
+
+
+def test_a_queue_keeps_order_up_to_the_dma_engines(builder, trn2):
+    """Software descriptors reach a store sooner than a load: not past the load before it."""
+    chip = trn2.replace(dma__swdge_load_first_data_ns=5000)
+    builder.dma(builder.tile(16), builder.hbm(16), Engine.gpsimd)
+    builder.dma(builder.hbm(16), builder.tile(16), Engine.gpsimd)
+    timeline = builder.time(chip)
+    moves = timeline.ops[timeline.ops["kind"] == Op.TRANSFER]
+    begins = [moves["start_ps"][moves["record"] == record].min() for record in (0, 1)]
+    assert begins[0] < begins[1]
+
+
+def test_a_variant_that_is_too_small(builder, trn2):
+    builder.matmul(builder.psum(), builder.tile(128), builder.tile())
+    with pytest.raises(ConfigurationError, match="nc_matmul does not fit on trn2") as caught:
+        builder.time(trn2.replace(tensor__columns=64))
+    assert "tensor.columns = 64" in str(caught.value)
+    with pytest.raises(ConfigurationError, match="nc_matmul does not fit on trn2") as caught:
+        builder.time(trn2.replace(chip__partitions=64))
+    assert "chip.partitions = 64" in str(caught.value)
