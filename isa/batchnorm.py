@@ -13,10 +13,10 @@ import numpy as np
 
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
-from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, rowwise_holes
 from neurosim.lanes import Lanes
 from neurosim.numerics import statistics
-from neurosim.rules import Broken, at_most, same_partitions
+from neurosim.rules import Broken, elements_within, same_partitions
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
@@ -24,13 +24,6 @@ FMAX: Final = 512
 """Elements per partition that ``bn_stats`` takes (``nl.tile_size.bn_stats_fmax``)."""
 TUPLE: Final = 3
 """Elements of a (count, mean, variance · count) tuple."""
-
-
-def _per_partition(name: str, tile: Tile, count: int, advice: str) -> Broken | None:
-    if tile.free_elements == count:
-        return None
-    what = f"{name} has {tile.free_elements} elements per partition; it must have {count}"
-    return Broken(what, (f"{name}  {tile.describe()}",), advice)
 
 
 class BnStats(Instruction, mnemonic="bn_stats", engines=(Engine.vector,)):
@@ -47,15 +40,9 @@ class BnStats(Instruction, mnemonic="bn_stats", engines=(Engine.vector,)):
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal partitions, six results, at most 512 elements."""
         yield same_partitions("dst", self.dst, "data", self.data)
-        yield _per_partition("dst", self.dst, 2 * TUPLE, "even and odd elements give three numbers each")
-        elements = self.data.free_elements
-        yield at_most(
-            f"data has {elements} elements per partition; bn_stats takes at most {FMAX}",
-            elements,
-            FMAX,
-            "take tiles of nl.tile_size.bn_stats_fmax, and put the results together with one bn_aggr",
-            f"data  {self.data.describe()}",
-        )
+        yield elements_within("dst", self.dst, 2 * TUPLE, 2 * TUPLE, "even and odd elements give three numbers each")
+        advice = "take tiles of nl.tile_size.bn_stats_fmax, and put the results together with one bn_aggr"
+        yield elements_within("data", self.data, 1, FMAX, advice)
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, count, round."""
@@ -89,7 +76,7 @@ class BnAggr(Instruction, mnemonic="bn_aggr", engines=(Engine.vector,)):
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal partitions, two results, whole tuples."""
         yield same_partitions("dst", self.dst, "data", self.data)
-        yield _per_partition("dst", self.dst, 2, "a mean and a variance")
+        yield elements_within("dst", self.dst, 2, 2, "the results are a mean and a variance")
         if self.data.free_elements % TUPLE:
             yield Broken(
                 f"data has {self.data.free_elements} elements per partition, which are no whole tuples of {TUPLE}",
@@ -103,8 +90,7 @@ class BnAggr(Instruction, mnemonic="bn_aggr", engines=(Engine.vector,)):
 
     def holes(self, holes: Holes) -> Holes:
         """A hole anywhere in a partition reaches both results."""
-        mask = holes["data"].reshape(self.dst.partitions, -1).any(axis=1, keepdims=True)
-        return {"dst": np.repeat(mask, 2, axis=1).reshape(self.dst.shape)}
+        return {"dst": rowwise_holes(self.dst, holes.values())}
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream in, taken tuple after tuple."""

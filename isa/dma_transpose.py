@@ -72,17 +72,16 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
                 yield Broken("priority= needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "leave it out")
             if self.priority not in (0, 1, 2, 3):
                 yield Broken(f"priority {self.priority!r}", (), "levels are 0 (highest) to 3")
-        if not isinstance(self.oob_mode, OobMode) or (self.skips_out_of_bounds() and not self.src.is_indirect()):
-            yield Broken(f"oob_mode={self.oob_mode!r} with a source whose place is known", numbers, "leave it out")
-        if not isinstance(self.dge_mode, DgeMode):
-            yield Broken(f"dge_mode={self.dge_mode!r} is not a nisa.dge_mode")
+        for label, value, kind in (("oob_mode", self.oob_mode, OobMode), ("dge_mode", self.dge_mode, DgeMode)):
+            if not isinstance(value, kind):
+                yield Broken(f"{label}={value!r} is not a nisa.{label}")
+        if self.skips_out_of_bounds() and not self.src.is_indirect():
+            yield Broken("oob_mode.skip with a source whose place is known", numbers, "leave it out")
         if self._gathers():
             yield from self._gather_rules(chip, numbers)
-        elif self.dge_mode is DgeMode.swdge:
-            what = "dge_mode.swdge: software descriptors transpose gathered rows only"
+        elif self.dge_mode is DgeMode.swdge and not self.src.is_indirect():
+            what = "dge_mode.swdge: software descriptors transpose dynamic sources only"
             yield Broken(what, numbers, "use dge_mode.unknown or dge_mode.hwdge")
-        if self.dge_mode is DgeMode.none and self.src.is_indirect():
-            yield Broken("dge_mode.none with an address that is known at run time only", numbers)
         if self.dge_mode is DgeMode.hwdge:
             if chip.generation < 3:
                 yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "leave it out")
@@ -108,6 +107,9 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
     def _gathers(self) -> bool:
         return isinstance(self.src, IndirectTensor) and self.src.per_lane
 
+    def _by_software(self) -> bool:
+        return self._gathers() or self.dge_mode is DgeMode.swdge
+
     def skips_out_of_bounds(self) -> bool:
         """Whether ``oob_mode`` says so."""
         return self.oob_mode is OobMode.skip
@@ -122,14 +124,12 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
         if len(shape) == 2 and rows != BLOCK:
             return f"src.shape[0] is {rows}, not {BLOCK}"
         if len(shape) > 2 and (rows not in _HWDGE_ROWS or rows * shape[-2] % BLOCK):
-            return (
-                f"src.shape[0] is {rows} and src.shape[-2] is {shape[-2]}; they must be 1, 2, 4, 8 or 16 and make 16s"
-            )
+            return f"src.shape[0] is {rows}, not 1, 2, 4, 8 or 16, or with src.shape[-2] {shape[-2]} no multiple of 16"
         return ""
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
-        """GpSimd makes the descriptors of gathered rows; Sync triggers the rest."""
-        engine = Engine.gpsimd if self._gathers() else Engine.sync
+        """GpSimd makes the descriptors of gathered rows, or where it is asked to; Sync triggers the rest."""
+        engine = Engine.gpsimd if self._by_software() else Engine.sync
         return engine, frozenset({engine})
 
     def execute(self, lanes: Lanes) -> None:
@@ -149,7 +149,7 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One transfer, of blocks of 16 rows (*assumed*: 16 engines write [128, 16] tiles)."""
         generation = "none"
-        if self._gathers():
+        if self._by_software():
             generation = "swdge"
         elif chip.generation >= 3 and self.dge_mode is not DgeMode.none and not self._not_in_hardware():
             generation = "hwdge"

@@ -75,15 +75,16 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
         yield dtype_in("index", self.index, (dtypes.uint16,))
         if self.index.partitions % CORE:
             yield Broken(f"index has {self.index.partitions} partitions; it must be a multiple of {CORE}")
-        if not isinstance(self.num_elem_per_idx, Integral) or self.num_elem_per_idx not in RUNS:
-            yield Broken(f"num_elem_per_idx {self.num_elem_per_idx!r} is not one of {', '.join(map(str, RUNS))}")
+        run: Any = self.num_elem_per_idx
+        if not isinstance(run, Integral) or run not in RUNS:
+            yield Broken(f"num_elem_per_idx {run!r} is not one of {', '.join(map(str, RUNS))}")
         yield from self._count_rules()
 
     def _count_rules(self) -> Iterator[Broken | None]:
         given: Any = self.num_valid_indices
         there = CORE * self.index.free_elements
         numbers = (f"dst    {self.dst.describe()}", f"index  {self.index.describe()}")
-        if given is not None and (not isinstance(given, Integral) or not 1 <= given <= there):
+        if given is not None and (not isinstance(given, Integral) or not 1 <= int(given) <= there):
             yield Broken(f"num_valid_indices {given!r}; index has {there} per core", numbers)
             return
         count, run = self._count(), self.num_elem_per_idx

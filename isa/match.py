@@ -15,10 +15,10 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, rowwise_holes
 from neurosim.lanes import Lanes
 from neurosim.numerics import search
-from neurosim.rules import Broken, dtype_in, is_number, same_elements, same_partitions
+from neurosim.rules import Broken, axes_within, dtype_in, elements_within, is_number, same_elements, same_partitions
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
@@ -26,37 +26,8 @@ EIGHT: Final = search.COUNT
 MOST: Final = 16384
 """Elements per partition that these instructions search."""
 _INDEX: Final = (dtypes.uint32, dtypes.uint16)
-
-
-def _count_rule(name: str, tile: Tile, least: int, most: int) -> Broken | None:
-    count = tile.free_elements
-    if least <= count <= most:
-        return None
-    wanted = f"exactly {most}" if least == most else f"{least} to {most}"
-    return Broken(
-        f"{name} has {count} elements per partition; it must have {wanted}",
-        (f"{name}  {tile.describe()}",),
-        f"slice {name}, or search it in parts",
-    )
-
-
-def _axes_rule(name: str, tile: Tile, limit: int) -> Broken | None:
-    if tile.ndim <= limit:
-        return None
-    return Broken(
-        f"{name} has {tile.ndim} axes; it may have {limit}",
-        (f"{name}  {tile.describe()}",),
-        "merge free axes with .reshape() or .flatten_dims()",
-    )
-
-
-def _all_of_row(holes: Holes, target: Tile) -> Holes:
-    """A hole anywhere in a partition reaches all of its results."""
-    rows = target.partitions
-    mask = np.zeros((rows, 1), np.bool_)
-    for hole in holes.values():
-        mask |= hole.reshape(rows, -1).any(axis=1, keepdims=True)
-    return {"dst": np.repeat(mask, target.free_elements, axis=1).reshape(target.shape)}
+_SLICE: Final = "slice eight columns"
+_PARTS: Final = "search it in parts"
 
 
 class Max8(Instruction, mnemonic="max8", engines=(Engine.vector,)):
@@ -72,10 +43,10 @@ class Max8(Instruction, mnemonic="max8", engines=(Engine.vector,)):
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal partitions, eight results in a 2-D tile, 8 to 16384 elements in at most three axes."""
         yield same_partitions("dst", self.dst, "src", self.src)
-        yield _count_rule("dst", self.dst, EIGHT, EIGHT)
-        yield _axes_rule("dst", self.dst, 2)
-        yield _count_rule("src", self.src, EIGHT, MOST)
-        yield _axes_rule("src", self.src, 3)
+        yield elements_within("dst", self.dst, EIGHT, EIGHT, _SLICE)
+        yield axes_within("dst", self.dst, 2)
+        yield elements_within("src", self.src, EIGHT, MOST, _PARTS)
+        yield axes_within("src", self.src, 3)
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, sort, round."""
@@ -83,7 +54,7 @@ class Max8(Instruction, mnemonic="max8", engines=(Engine.vector,)):
 
     def holes(self, holes: Holes) -> Holes:
         """Any element may be among the largest."""
-        return _all_of_row(holes, self.dst)
+        return {"dst": rowwise_holes(self.dst, holes.values())}
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream in."""
@@ -106,13 +77,13 @@ class NcFindIndex8(Instruction, mnemonic="nc_find_index8", engines=(Engine.vecto
         """Equal partitions, eight values, eight unsigned results, 8 to 16384 elements."""
         yield same_partitions("dst", self.dst, "data", self.data)
         yield same_partitions("data", self.data, "vals", self.vals)
-        yield _count_rule("dst", self.dst, EIGHT, EIGHT)
-        yield _axes_rule("dst", self.dst, 2)
+        yield elements_within("dst", self.dst, EIGHT, EIGHT, _SLICE)
+        yield axes_within("dst", self.dst, 2)
         yield dtype_in("dst", self.dst, _INDEX)
-        yield _count_rule("vals", self.vals, EIGHT, EIGHT)
-        yield _axes_rule("vals", self.vals, 3)
-        yield _count_rule("data", self.data, EIGHT, MOST)
-        yield _axes_rule("data", self.data, 3)
+        yield elements_within("vals", self.vals, EIGHT, EIGHT, _SLICE)
+        yield axes_within("vals", self.vals, 3)
+        yield elements_within("data", self.data, EIGHT, MOST, _PARTS)
+        yield axes_within("data", self.data, 3)
 
     def execute(self, lanes: Lanes) -> None:
         """Widen and search; -1 is all ones in either index dtype."""
@@ -121,7 +92,7 @@ class NcFindIndex8(Instruction, mnemonic="nc_find_index8", engines=(Engine.vecto
 
     def holes(self, holes: Holes) -> Holes:
         """Any element may be the first occurrence."""
-        return _all_of_row(holes, self.dst)
+        return {"dst": rowwise_holes(self.dst, holes.values())}
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream in; the eight values come first, as a per-partition operand does."""
@@ -149,9 +120,9 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
         """Equal extents, eight values, eight unsigned indices, at most 16384 elements, a number."""
         yield same_elements("dst", self.dst, "data", self.data)
         yield same_partitions("data", self.data, "vals", self.vals)
-        yield _count_rule("data", self.data, EIGHT, MOST)
-        yield _count_rule("vals", self.vals, EIGHT, EIGHT)
-        yield _axes_rule("vals", self.vals, 3)
+        yield elements_within("data", self.data, EIGHT, MOST, _PARTS)
+        yield elements_within("vals", self.vals, EIGHT, EIGHT, _SLICE)
+        yield axes_within("vals", self.vals, 3)
         if not is_number(self.imm):
             yield Broken(f"imm {self.imm!r} is not a number")
         if self.dst_idx is not None:
@@ -177,9 +148,9 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
 
     def holes(self, holes: Holes) -> Holes:
         """Any element may be an occurrence, so a hole reaches all of its partition."""
-        spread = _all_of_row(holes, self.dst)
+        spread = {"dst": rowwise_holes(self.dst, holes.values())}
         if self.dst_idx is not None:
-            spread["dst_idx"] = _all_of_row(holes, self.dst_idx)["dst"]
+            spread["dst_idx"] = rowwise_holes(self.dst_idx, holes.values())
         return spread
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:

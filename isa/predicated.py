@@ -68,9 +68,8 @@ class TensorCopyPredicated(Instruction, mnemonic="tensor_copy_predicated", engin
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """The predicate's stream, and the source's unless it is a number; one out."""
-        inputs = (stream(self.predicate),)
-        if isinstance(self.src, Tile):
-            inputs = (stream(self.src), *inputs)
+        tiles = (self.src, self.predicate) if isinstance(self.src, Tile) else (self.predicate,)
+        inputs = tuple(stream(tile) for tile in tiles)
         return (Lanewise("copy_predicated", self.dst.free_elements, inputs, stream(self.dst)),)
 
 

@@ -95,7 +95,7 @@ class TensorScalarReduce(Instruction, mnemonic="tensor_scalar_reduce", engines=(
             lanes.put(self.reduce_res, -result if self.reduce_res_negate else result)
 
     def holes(self, holes: Holes) -> Holes:
-        """Lane by lane into dst; a hole anywhere in a partition reaches its result, one in ``reduce_init`` only that."""
+        """Lane by lane into dst; a hole anywhere in a partition reaches its result, one in ``reduce_init`` only it."""
         rows = self.data.partitions
         mask = lanewise_holes(self.dst, [hole for name, hole in holes.items() if name != "reduce_init"])
         reduced = mask.reshape(rows, -1)

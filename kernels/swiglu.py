@@ -21,8 +21,8 @@ def swiglu(x, w_gate, w_up, w_down):
 
     ``x`` [tokens, width], ``w_gate`` and ``w_up`` [width, hidden] and ``w_down`` [hidden, outputs] are in HBM, in one
     dtype: bfloat16, float16 or float32. Any sizes, as long as 128 tokens of x and of the hidden activations fit into
-    5/8 of SBUF: width + hidden is at most 61440 in 16 bits, 30720 in float32. Sums and silu are float32; the hidden
-    activations are rounded to the dtype of x.
+    5/8 of SBUF: width + max(width, hidden) is at most 61440 in 16 bits, 30720 in float32. Sums and silu are float32;
+    the hidden activations are rounded to the dtype of x.
     """
     tokens, width = x.shape
     hidden, outputs = w_down.shape
@@ -36,9 +36,9 @@ def swiglu(x, w_gate, w_up, w_down):
 
 
 def tokens_at_once(x, width, hidden):
-    """Return how many tokens of x and h fit: 512, or fewer where they would take more than 5/8 of SBUF."""
+    """Return how many tokens fit: 512, or fewer where x, and then its transpose or h, take more than 5/8 of SBUF."""
     pmax = nl.tile_size.pmax
-    token_bytes = (-(-width // pmax) + -(-hidden // pmax)) * itemsize(x)
+    token_bytes = (-(-width // pmax) + -(-max(width, hidden) // pmax)) * itemsize(x)
     tokens = TOKENS
     while tokens > pmax and tokens * token_bytes > nl.tile_size.sbuf_fmax_bytes * 5 // 8:
         tokens //= 2

@@ -11,7 +11,8 @@ content, which is refused.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,16 @@ from neurosim.lanes import Float32s, Lanes
 from neurosim.memory import Mask
 from neurosim.modes import ReduceCmd
 from neurosim.numerics import reduce
+from neurosim.opcodes import one_of
+from neurosim.operators import Operator
 from neurosim.program import Access
-from neurosim.rules import Broken
+from neurosim.rules import Broken, column
 
 IDENTITY: Final = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
 """What ``reduce_cmd.reset_reduce`` puts into the registers, by reduction."""
+
+MAXIMUM: Final = Operator("maximum")
+"""The one reduction of instructions that select."""
 
 _ACCUMULATOR: Final = "accumulator"
 _UNKNOWN: Final = np.uint32(0x7FA00000)
@@ -89,7 +95,7 @@ def reduced_holes(mnemonic: str, mask: npt.NDArray[np.bool_], reduce_res: Tile |
     Raises:
         UnknownBehavior: they would stay in the registers, out of sight.
     """
-    rows: Mask = mask.any(axis=1, keepdims=True)
+    rows: Mask = np.asarray(mask.any(axis=1, keepdims=True))
     if reduce_res is not None:
         return {"reduce_res": rows.reshape(reduce_res.shape)}
     if reduces and rows.any():
@@ -98,3 +104,45 @@ def reduced_holes(mnemonic: str, mask: npt.NDArray[np.bool_], reduce_res: Tile |
             advice="write all of the tile first, or reduce only the part that was written",
         )
     return {}
+
+
+class RunningMaximum:
+    """Base of the instructions that select elements, which keep the maximum of what they select."""
+
+    mnemonic: ClassVar[str]
+    dst: Tile
+    reduce_res: Tile | None
+    reduce_cmd: ReduceCmd
+    reduce_op: Operator
+
+    def __post_init__(self) -> None:
+        self.taken: Mask | None = None  # which elements come from the tile, once the predicate's values are known
+
+    def state(self) -> tuple[tuple[str, Access], ...]:
+        """Use the accumulator registers."""
+        return state(self.reduce_cmd)
+
+    def reduce_rules(self) -> Iterator[Broken | None]:
+        """A maximum, a command that takes no start, and no result without reducing."""
+        yield one_of("reduce_op", self.reduce_op, ("maximum",))
+        yield command_rule(self.reduce_cmd, (ReduceCmd.idle, ReduceCmd.reset_reduce, ReduceCmd.reduce))
+        yield column("reduce_res", self.reduce_res, self.dst, None)
+        if self.reduce_res is not None and self.reduce_cmd is ReduceCmd.idle:
+            yield Broken(
+                "reduce_res with reduce_cmd.idle, which does not reduce",
+                (f"reduce_res  {self.reduce_res.describe()}",),
+                "pass reduce_cmd=nisa.reduce_cmd.reset_reduce",
+            )
+
+    def reduce(self, lanes: Lanes, values: Float32s) -> Float32s | None:
+        """Return the maximum so far, [P, 1], or None with ``idle``."""
+        if self.reduce_cmd is ReduceCmd.idle:
+            forget(lanes)
+            return None
+        return accumulate(lanes, self.reduce_cmd, MAXIMUM.name, values)
+
+    def spread(self, mask: Mask) -> Holes:
+        """Return the holes that those of the selected elements, [P, N], make."""
+        reduces = self.reduce_cmd is not ReduceCmd.idle
+        reduced = reduced_holes(self.mnemonic, mask, self.reduce_res, reduces)
+        return {"dst": mask.reshape(self.dst.shape), **reduced}

@@ -31,7 +31,7 @@ class Arguments:
         self.kind = "numpy"
         self._kernel = kernel
         self._first = True
-        self._tensors: dict[int, tuple[Any, Array | None, NkiTensor]] = {}
+        self._tensors: dict[int, tuple[Any, Array, NkiTensor]] = {}
 
     def adopt(self, value: Any, name: str) -> Any:
         """Return ``value`` with a tensor in place of each array in it."""
@@ -47,10 +47,11 @@ class Arguments:
         return value
 
     def _tensor(self, value: Any, name: str) -> NkiTensor:
+        if isinstance(value, Spec):
+            return self._without_data(value, name)
         if id(value) not in self._tensors:
-            array = None if isinstance(value, Spec) else to_numpy(value, name)
-            tensor = self._without_data(value, name) if array is None else self._with_data(array, name)
-            self._tensors[id(value)] = (value, array, tensor)
+            array = to_numpy(value, name)
+            self._tensors[id(value)] = (value, array, self._with_data(array, name))
         return self._tensors[id(value)][2]
 
     def _without_data(self, spec: Spec, name: str) -> NkiTensor:
@@ -81,8 +82,8 @@ class Arguments:
     def write_back(self) -> None:
         """Update the caller's arrays that the kernel wrote in place; read-only ones stay as they are."""
         for value, array, tensor in self._tensors.values():
-            written = array is not None and self._kernel.values and not tensor.allocation.storage.borrowed
-            if written and kind_of(value) != "jax" and array is not None and array.flags.writeable:
+            written = self._kernel.values and not tensor.allocation.storage.borrowed
+            if written and kind_of(value) != "jax" and array.flags.writeable:
                 array[...] = tensor.array()
 
 

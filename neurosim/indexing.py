@@ -83,8 +83,8 @@ def _count(tensor: NkiTensor, axis: int, start: int, stop: int, stride: int) -> 
 def _as_int(tensor: NkiTensor, axis: int, entry: Any) -> int:
     if hasattr(entry, "allocation"):
         raise Unsupported(
-            f"index on axis {axis} of {tensor.describe()}: indexing by a tensor's value is not built yet",
-            advice="use an int, a slice or nl.ds",
+            f"index on axis {axis} of {tensor.describe()}: brackets do not take a tensor's value",
+            advice="use .select(), .vector_select() or .ap() for an index that is known at run time only",
         )
     if entry is None or isinstance(entry, (bool, np.bool_, np.ndarray)) or not hasattr(entry, "__index__"):
         raise IllegalOperand(

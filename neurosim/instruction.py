@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
@@ -251,8 +251,15 @@ class Instruction:
         holes: Holes = {}
         slots: list[int] = []
         origin: HoleOrigin | None = None
+        allocations = kernel.allocations
         for name, tensor, operand in tensors:
-            storage = tensor.allocation.storage
+            allocation = tensor.allocation
+            if allocation.index > len(allocations) or allocations[allocation.index - 1] is not allocation:
+                raise IllegalOperand(
+                    f"{self.mnemonic}: {name} {tensor.describe()} was allocated in another run of a kernel",
+                    advice="allocate it in this kernel, or pass data from run to run as arrays",
+                )
+            storage = allocation.storage
             if operand.access is Access.READ:
                 if storage.state < WRITTEN:
                     mask = storage.unwritten(tensor)
@@ -422,6 +429,14 @@ def lanewise_holes(target: NkiTensor, masks: Any) -> Mask:
         else:
             result |= bool(mask.any())
     return result.reshape(target.shape)
+
+
+def rowwise_holes(target: NkiTensor, masks: Iterable[Mask]) -> Mask:
+    """Return the holes of ``target`` [its shape] when each element depends on all of its partition."""
+    rows = np.zeros((target.partitions, 1), np.bool_)
+    for mask in masks:
+        rows |= mask.reshape(target.partitions, -1).any(axis=1, keepdims=True)
+    return np.repeat(rows, target.free_elements, axis=1).reshape(target.shape)
 
 
 def freeze(value: Any) -> Hashable:

@@ -88,6 +88,28 @@ def at_most(what: str, value: int, limit: int, advice: str, *numbers: str) -> Br
     return None if value <= limit else Broken(what, numbers, advice)
 
 
+def elements_within(name: str, tensor: NkiTensor, least: int, most: int, advice: str) -> Broken | None:
+    """The operand has ``least`` to ``most`` elements per partition."""
+    count = tensor.free_elements
+    if least <= count <= most:
+        return None
+    wanted = str(most) if least == most else f"at most {most}" if least == 1 else f"{least} to {most}"
+    return Broken(
+        f"{name} has {count} elements per partition; it must have {wanted}", (f"{name}  {tensor.describe()}",), advice
+    )
+
+
+def axes_within(name: str, tensor: NkiTensor, most: int) -> Broken | None:
+    """The operand has at most ``most`` axes, partitions included."""
+    if tensor.ndim <= most:
+        return None
+    return Broken(
+        f"{name} has {tensor.ndim} axes; it may have {most}",
+        (f"{name}  {tensor.describe()}",),
+        "merge free axes with .reshape() or .flatten_dims()",
+    )
+
+
 def column(name: str, value: Any, data: NkiTensor, dtypes: tuple[DType, ...] | None) -> Broken | None:
     """A per-partition operand is a number, or a [partitions of data, 1] tile of an allowed dtype."""
     if not isinstance(value, NkiTensor):

@@ -98,7 +98,8 @@ class NkiTensor:
         return math.prod(self.shape) * self.dtype.size_bytes
 
     @property
-    def _row_elements(self) -> int:
+    def row_elements(self) -> int:
+        """Elements of the whole tensor in each partition; in HBM, in all."""
         return self.allocation.row_bytes // self.dtype.size_bytes
 
     @property
@@ -106,13 +107,13 @@ class NkiTensor:
         """Elements between neighbours per axis; along partitions, the free elements of the whole tensor."""
         if self._partition_axis < 0:
             return self._steps
-        row = self._row_elements
+        row = self.row_elements
         return tuple(step * row if axis == self._partition_axis else step for axis, step in enumerate(self._steps))
 
     @property
     def offset(self) -> int:
         """Elements from the tensor's beginning to the view's, partitions laid end to end."""
-        return self._start_partition * self._row_elements + self._free_offset
+        return self._start_partition * self.row_elements + self._free_offset
 
     def get_pattern(self) -> list[list[int]]:
         """Return ``[[stride, count], …]``, in the form that :meth:`ap` takes."""
@@ -160,6 +161,16 @@ class NkiTensor:
     def offset_bytes(self) -> int:
         """Byte of the storage's row (in HBM: of the storage) at which the view begins."""
         return self.allocation.base_bytes + self._free_offset * self.dtype.size_bytes
+
+    @property
+    def free_offset(self) -> int:
+        """Elements from the tensor's beginning in its partition (in HBM: from its beginning)."""
+        return self._free_offset
+
+    @property
+    def relative_partition(self) -> int:
+        """First partition, counted from the tensor's own first."""
+        return self._start_partition
 
     @property
     def partition_axis(self) -> int:
@@ -300,7 +311,8 @@ class NkiTensor:
             self._free_offset if free_offset is None else free_offset,
         )
 
-    def _axis(self, dim: int, call: str, *, free_only: bool = False, extra: int = 0) -> int:
+    def axis(self, dim: int, call: str, *, free_only: bool = False, extra: int = 0) -> int:
+        """Return ``dim`` counted from the front; OutOfBounds or IllegalOperand name ``call``."""
         count = len(self.shape) + extra
         axis = as_int(dim)
         if not -count <= axis < count:
@@ -312,6 +324,16 @@ class NkiTensor:
                 advice="partitions are separate memories; move data between them with a transpose, a shuffle or a DMA",
             )
         return axis
+
+    def moved(self, start_partition: int, free_offset: int) -> NkiTensor:
+        """Return the same pattern from another beginning within the tensor. Unchecked."""
+        return self._with(self.shape, self._steps, None, start_partition, free_offset)
+
+    def patterned(
+        self, shape: tuple[int, ...], steps: tuple[int, ...], partition_axis: int, start_partition: int, offset: int
+    ) -> NkiTensor:
+        """Return another pattern over the tensor. Unchecked."""
+        return self._with(shape, steps, partition_axis, start_partition, offset)
 
     def __getitem__(self, key: Any) -> NkiTensor:
         """Index with ints, slices with steps, ``...`` and ``nl.ds``; see the class for what an int drops.
@@ -354,7 +376,7 @@ class NkiTensor:
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """Return elements ``start`` to ``end`` (exclusive) of one axis, each ``step``-th."""
-        axis = self._axis(dim, "slice")
+        axis = self.axis(dim, "slice")
         return self[(slice(None),) * axis + (slice(start, end, step),)]
 
     def select(self, dim: int, index: int | NkiTensor) -> NkiTensor:
@@ -362,7 +384,7 @@ class NkiTensor:
 
         ``index`` is an int, or an SBUF tile [1, 1] whose value chooses at run time, once per view.
         """
-        axis = self._axis(dim, "select", free_only=isinstance(index, NkiTensor))
+        axis = self.axis(dim, "select", free_only=isinstance(index, NkiTensor))
         if isinstance(index, NkiTensor):
             from neurosim.indirect import by_scalar
 
@@ -390,7 +412,7 @@ class NkiTensor:
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """Repeat an axis of extent 1 ``size`` times, with step 0. Not along partitions."""
-        axis = self._axis(dim, "broadcast", free_only=True)
+        axis = self.axis(dim, "broadcast", free_only=True)
         if self.shape[axis] != 1 or as_int(size) < 1:
             raise IllegalOperand(
                 f"broadcast of axis {dim} of {self.describe()} to {size}",
@@ -402,7 +424,7 @@ class NkiTensor:
 
     def expand_dim(self, dim: int) -> NkiTensor:
         """Insert an axis of extent 1 before axis ``dim``; on chip not before the partitions."""
-        axis = self._axis(dim, "expand_dim", extra=1)
+        axis = self.axis(dim, "expand_dim", extra=1)
         if self._partition_axis >= 0 and axis <= self._partition_axis:
             raise IllegalOperand(
                 f"expand_dim({dim}) of {self.describe()}",
@@ -415,7 +437,7 @@ class NkiTensor:
 
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """Remove an axis of extent 1 that is not the partition axis."""
-        axis = self._axis(dim, "squeeze_dim", free_only=True)
+        axis = self.axis(dim, "squeeze_dim", free_only=True)
         if self.shape[axis] != 1:
             raise IllegalOperand(
                 f"squeeze_dim({dim}) of {self.describe()}",
@@ -449,7 +471,7 @@ class NkiTensor:
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Split one axis into several whose product is its extent; one of them may be -1."""
-        axis = self._axis(dim, "reshape_dim", free_only=len(tuple(shape)) > 1)
+        axis = self.axis(dim, "reshape_dim", free_only=len(tuple(shape)) > 1)
         parts = resolve_minus_one(tuple(as_int(part) for part in shape), self.shape[axis], self.describe())
         return self._with(
             self.shape[:axis] + parts + self.shape[axis + 1 :],
@@ -458,8 +480,8 @@ class NkiTensor:
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
         """Merge the axes ``start_dim`` to ``end_dim`` (inclusive), which must be dense among themselves."""
-        first = self._axis(start_dim, "flatten_dims", free_only=True)
-        last = self._axis(end_dim, "flatten_dims", free_only=True)
+        first = self.axis(start_dim, "flatten_dims", free_only=True)
+        last = self.axis(end_dim, "flatten_dims", free_only=True)
         step = merge_steps(self.shape[first : last + 1], self._steps[first : last + 1]) if first <= last else None
         if step is None:
             raise IllegalOperand(
@@ -518,82 +540,16 @@ class NkiTensor:
             OutOfBounds: the pattern leaves the tensor.
             IllegalOperand: a malformed pattern or index, or a pattern that skips partitions.
         """
-        base = self if dtype is None else self._whole().view(dtype)._starting_at(self)
-        try:
-            pairs = [(as_int(step), as_int(count)) for step, count in pattern]
-        except (TypeError, ValueError):
-            pairs = []
-        if not pairs or any(count < 1 for _, count in pairs):
-            raise IllegalOperand(f"ap({pattern}) of {self.describe()}: give [step, count] pairs, each count at least 1")
-        start = base.offset + (0 if offset is None else as_int(offset))
-        call = f"ap({pattern}, offset={offset}) of {self.describe()}"
-        if scalar_offset is not None or vector_offset is not None:
-            return base._dynamic(pairs, start, scalar_offset, vector_offset, self._axis(indirect_dim, "ap"), call)
-        return base._patterned(pairs, start, call)
+        from neurosim.access_pattern import access_pattern  # patterns are views too
 
-    def _dynamic(
-        self, pairs: list[tuple[int, int]], start: int, scalar: Any, vector: Any, dim: int, call: str
-    ) -> NkiTensor:
-        """Return a pattern whose place an index decides; it moves by this view's stride of axis ``dim``."""
-        from neurosim.indirect import by_lane, by_scalar  # they are views too
-
-        if scalar is not None and vector is not None:
-            raise IllegalOperand(f"{call}: scalar_offset and vector_offset exclude each other")
-        if dim == self._partition_axis:
-            raise IllegalOperand(f"{call}: an index cannot choose partitions")
-        step, extent = self._steps[dim], self.shape[dim]
-        if scalar is not None:
-            return by_scalar(self._patterned(pairs, start, call), scalar, step, extent, call)
-        if dim != 0:
-            raise IllegalOperand(f"{call}: vector_offset chooses along axis 0 only, not {dim}")
-        return by_lane(self._patterned([(0, 1), *pairs[1:]], start, call), vector, step, extent, call)
-
-    def _whole(self) -> NkiTensor:
-        return whole(self.allocation)
-
-    def _starting_at(self, other: NkiTensor) -> NkiTensor:
-        start = other._free_offset * other.dtype.size_bytes
-        if start % self.dtype.size_bytes:
-            raise IllegalOperand(f"ap of {other.describe()}: the view does not begin on a whole {self.dtype}")
-        return self._with(
-            self.shape,
-            self._steps,
-            start_partition=other._start_partition,
-            free_offset=start // self.dtype.size_bytes,
-        )
-
-    def _patterned(self, pairs: list[tuple[int, int]], start: int, call: str) -> NkiTensor:
-        steps, shape = tuple(step for step, _ in pairs), tuple(count for _, count in pairs)
-        row = self._row_elements
-        free, first = pairs, 0
-        if self._partition_axis >= 0:
-            first, start = divmod(start, row)
-            step, count = pairs[0]
-            if count > 1 and step != row:
-                raise IllegalOperand(
-                    f"{call}: the first pair walks partitions, so its step must be the free size",
-                    numbers=(f"step {step}, free size {row} elements",),
-                    advice="neighbouring partitions only: an access cannot skip any",
-                )
-            partitions = self.allocation.shape[0]
-            if first < 0 or first + count > partitions:
-                raise OutOfBounds(f"{call}: partitions {first}:{first + count} of {partitions}")
-            free, steps = pairs[1:], (1, *steps[1:])
-        low = start + sum(step * (count - 1) for step, count in free if step < 0)
-        high = start + sum(step * (count - 1) for step, count in free if step > 0)
-        if low < 0 or high >= row:
-            where = "of a partition" if self._partition_axis >= 0 else "of the tensor"
-            raise OutOfBounds(f"{call} reaches elements {low} to {high}", numbers=(f"{row} elements {where}",))
-        if self._partition_axis >= 0 and len(shape) == 1:
-            shape, steps = (*shape, 1), (*steps, 1)
-        return self._with(shape, steps, 0 if self._partition_axis >= 0 else -1, first, start)
+        return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Return one row of axis 0 (of an HBM tensor) per index of an SBUF column: [indices, rest of the shape]."""
         from neurosim.indirect import by_lane
 
         call = f"vector_select({dim}) of {self.describe()}"
-        if self._axis(dim, "vector_select") != 0 or self.is_indirect():
+        if self.axis(dim, "vector_select") != 0 or self.is_indirect():
             raise IllegalOperand(f"{call}: only axis 0 of a static view can be selected from by a vector")
         row = self._with((1, *self.shape[1:]), (0, *self._steps[1:]))
         return by_lane(row, vector_offset, self._steps[0], self.shape[0], call)

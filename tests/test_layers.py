@@ -43,6 +43,7 @@ RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program")
 ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "neurosim.loops")
 TENSORS = (
     "neurosim.view",
+    "neurosim.access_pattern",
     "neurosim.indexing",
     "neurosim.indirect",
     "neurosim.reshaping",
@@ -80,6 +81,7 @@ ROWS = (
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
     # Tensors and their memory.
     Row("neurosim.reshaping", own=("neurosim.errors",)),
+    Row("neurosim.access_pattern", own=(*FORMATS, *TENSORS)),
     Row("neurosim.indirect", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.indexing", own=("neurosim.errors", "neurosim.view"), packages=("numpy",)),
     Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),
@@ -110,7 +112,16 @@ ROWS = (
     ),
     Row(
         "neurosim.accumulators",
-        own=(*RECORD, *TENSORS, "neurosim.lanes", "neurosim.modes", "neurosim.instruction", "neurosim.numerics"),
+        own=(
+            *RECORD,
+            *TENSORS,
+            "neurosim.lanes",
+            "neurosim.modes",
+            "neurosim.opcodes",
+            "neurosim.operators",
+            "neurosim.instruction",
+            "neurosim.numerics",
+        ),
         packages=("numpy",),
     ),
     # What people read.

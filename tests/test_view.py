@@ -525,9 +525,9 @@ def test_ap_reinterprets():
         (lambda t: t.ap([[64, 4, 1], [1, 1]]), IllegalOperand, r"give \[step, count\] pairs"),
         (lambda t: t.ap([64, 4], [1, 1]), IllegalOperand, r"give \[step, count\] pairs"),
         (lambda t: t.ap([[64]]), IllegalOperand, r"give \[step, count\] pairs"),
-        (lambda t: t.ap([[64, 4], [1, 1]], scalar_offset=t[0:1, 0:1]), Unsupported, "run time are not built yet"),
-        (lambda t: t.ap([[64, 4], [1, 1]], vector_offset=t[:, 0:1]), Unsupported, "run time are not built yet"),
-        (lambda t: t.vector_select(0, t), Unsupported, "not built yet"),
+        (lambda t: t.ap([[64, 4], [1, 1]], scalar_offset=t[0:1, 0:1]), IllegalOperand, "cannot choose partitions"),
+        (lambda t: t.ap([[64, 4], [1, 1]], vector_offset=t[:, 0:1]), IllegalOperand, "cannot choose partitions"),
+        (lambda t: t.vector_select(0, t), IllegalOperand, "is in SBUF; it must be in HBM"),
         (lambda t: t.indirect(t), Unsupported, "not built yet"),
     ],
 )
@@ -643,9 +643,9 @@ def test_assignment_says_what_to_do():
         neurosim.simulate(kernel)()
 
 
-def test_indexing_by_a_tensor_is_not_built():
-    with pytest.raises(Unsupported, match="indexing by a tensor's value is not built yet"):
-        asked(lambda t: t.select(1, t[0:1, 0:1]))
+def test_brackets_do_not_take_a_tensor():
+    with pytest.raises(Unsupported, match="brackets do not take a tensor's value"):
+        asked(lambda t: t[:, t[0:1, 0:1]])
 
 
 def test_iterating_a_tensor_ends():

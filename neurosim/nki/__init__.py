@@ -63,6 +63,9 @@ class Kernel:
             advice="call the kernel without a grid",
         )
 
+    def __reduce__(self) -> str:
+        return self.__qualname__  # type: ignore[attr-defined, no-any-return]  # pickled by reference, as functions are
+
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}>"  # type: ignore[attr-defined]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+import difflib
+from collections.abc import Iterable, Set
 
 from neurosim.errors import Unsupported
 
@@ -11,8 +12,10 @@ class NotBuilt(Unsupported, AttributeError):
     """A documented NKI name that is not built here yet. An AttributeError too, so that ``hasattr`` works."""
 
 
-def missing(module: str, name: str, documented: Set[str]) -> AttributeError:
-    """Return the error for ``module.name``: not built, or not a name of NKI at all."""
+def missing(module: str, name: str, documented: Set[str], known: Iterable[str] = ()) -> AttributeError:
+    """Return the error for ``module.name``: not built, or not a name of NKI at all; ``known`` are those built."""
     if name in documented:
         return NotBuilt(f"{module}.{name} is documented for NKI 0.6 and not built here yet")
-    return AttributeError(f"module {module!r} has no attribute {name!r}")
+    close = difflib.get_close_matches(name, [*documented, *known], 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")

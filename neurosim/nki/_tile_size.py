@@ -5,15 +5,22 @@ Source: AWS Neuron SDK, ``nki/api/nki/language/__init__.py``, ``_TileSize``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from neurosim.chip import Chip
 from neurosim.devices import load_chip
 from neurosim.kernel import running
+from neurosim.nki._missing import missing
 
 _FLOAT32_BYTES = 4
+_NOT_BUILT = frozenset({"bn_stats_fmax", "psum_min_align", "sbuf_min_align"})  # documented without a value
 
 
 class TileSize:
     """Sizes in elements or bytes; asked for outside of a kernel, they are the default chip's."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("nki.language.tile_size", name, _NOT_BUILT, dir(type(self)))
 
     @property
     def _chip(self) -> Chip:

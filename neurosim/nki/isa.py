@@ -26,12 +26,12 @@ from isa.matmul import MatmulPerfMode as matmul_perf_mode
 from isa.matmul import nc_matmul as nc_matmul
 from isa.memset import memset as memset
 from isa.predicated import tensor_copy_predicated as tensor_copy_predicated
+from isa.range_select import range_select as range_select
 from isa.reciprocal import reciprocal as reciprocal
 from isa.reduce import tensor_reduce as tensor_reduce
 from isa.scalar_tensor_tensor import scalar_tensor_tensor as scalar_tensor_tensor
 from isa.scan import tensor_tensor_scan as tensor_tensor_scan
 from isa.select import affine_select as affine_select
-from isa.select_reduce import range_select as range_select
 from isa.select_reduce import select_reduce as select_reduce
 from isa.shuffle import nc_stream_shuffle as nc_stream_shuffle
 from isa.tensor_scalar import tensor_scalar as tensor_scalar
@@ -141,4 +141,4 @@ _NOT_BUILT = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    raise missing("nki.isa", name, _NOT_BUILT)
+    raise missing("nki.isa", name, _NOT_BUILT, __all__)

@@ -232,7 +232,7 @@ _NOT_BUILT = frozenset(
 def __getattr__(name: str) -> Any:
     if name in _OPERATORS:
         return _OPERATORS[name]
-    raise missing("nki.language", name, _NOT_BUILT)
+    raise missing("nki.language", name, _NOT_BUILT, __dir__())
 
 
 def __dir__() -> list[str]:

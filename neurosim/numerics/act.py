@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.numerics import elementary
-from neurosim.numerics.convert import plain
+from neurosim.numerics.convert import output, plain
 from neurosim.numerics.jit import inlined, named
 
 F32Array = NDArray[np.float32]
@@ -295,8 +295,7 @@ def activate(
     # x + -0.0 is x for every x
     addend: Coefficient = -0.0 if bias is None else bias
     x = plain(x)
-    if out is None:
-        out = np.empty(x.shape, np.float32)
+    out = output(out, x.shape, np.float32)
     per_row = isinstance(scale, np.ndarray) or isinstance(addend, np.ndarray)
     rows = x.shape[0] if per_row else 1
     kernel = ACTIVATIONS[name].kernel

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.numerics import elementary
-from neurosim.numerics.convert import plain
+from neurosim.numerics.convert import output, plain
 from neurosim.numerics.jit import inlined, named
 
 F32Array = NDArray[np.float32]
@@ -423,8 +423,7 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     """
     left, right = _operand(a), _operand(b)
     shape = left.shape if left.size >= right.size else right.shape
-    if out is None:
-        out = np.empty(shape, np.float32)
+    out = output(out, shape, np.float32)
     kernel = _BINARY[op]
     size = out.size
     if left.size in (1, size) and right.size in (1, size):
@@ -445,8 +444,7 @@ def unary(op: str, a: F32Array, out: F32Array | None = None) -> F32Array:
         a: float32.
         out: float32, C-contiguous, of the same shape; made when absent. May be ``a``.
     """
-    if out is None:
-        out = np.empty(a.shape, np.float32)
+    out = output(out, a.shape, np.float32)
     if op == "bypass":
         np.copyto(out.view(np.uint32), a.view(np.uint32))
     else:
@@ -471,8 +469,8 @@ def binary_bits(op: str, a: IntArray, b: IntArray | int) -> IntArray:
         inverted: IntArray = np.invert(left)
         return inverted.view(a.dtype)
     right = b.view(bits) if isinstance(b, np.ndarray) else bits.type(int(b) & int(np.iinfo(bits).max))
-    result: IntArray = _BITS[op](left, right)
-    return result.view(a.dtype)
+    combined: IntArray = _BITS[op](left, right)
+    return combined.view(a.dtype)
 
 
 def binary_int(op: str, a: IntArray, b: IntArray | int) -> IntArray:
@@ -493,5 +491,5 @@ def binary_int(op: str, a: IntArray, b: IntArray | int) -> IntArray:
         return binary_bits(op, a, b)
     if not isinstance(b, np.ndarray):
         b = np.array(int(b) & 0xFFFFFFFF, np.uint32).view(a.dtype)
-    result: IntArray = np.asarray(_INT[op](a, b), a.dtype)
-    return result
+    exact: IntArray = np.asarray(_INT[op](a, b), a.dtype)
+    return exact

@@ -204,6 +204,16 @@ def flat(array: Array, bits: Any) -> Array:
     return plain(array).reshape(-1).view(bits)
 
 
+def output(out: NDArray[T] | None, shape: tuple[int, ...], dtype: Any) -> NDArray[T]:
+    """Return ``out``, checked, since kernels write into it without looking; or a new array."""
+    if out is None:
+        return np.empty(shape, dtype)
+    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
+        layout = "" if out.flags.c_contiguous else ", not C-contiguous"
+        raise ValueError(f"out is {out.dtype}{out.shape}{layout}; {np.dtype(dtype)}{shape} is needed")
+    return out
+
+
 def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
     """Convert storage to float32.
 
@@ -215,14 +225,15 @@ def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
     Returns:
         float32 of the same shape, C-contiguous: ``out``, or ``array`` itself where it already is that.
     """
+    if dtype == dtypes.float32 and out is None:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    out = output(out, array.shape, np.float32)
     if dtype == dtypes.float32:
-        if out is None:
-            return array if array.flags.c_contiguous else np.ascontiguousarray(array)
         np.copyto(out, array)
-        return out
-    if out is None:
-        out = np.empty(array.shape, np.float32)
-    if dtype.kind != Kind.FLOAT:
+    elif dtype.kind == Kind.BOOL:
+        # any byte but 0 is true, not only 1
+        np.not_equal(array.view(np.uint8), np.uint8(0), out=out)
+    elif dtype.kind != Kind.FLOAT:
         np.copyto(out, array, casting="unsafe")
     elif dtype == dtypes.bfloat16:
         _widen_bfloat16(flat(array, np.uint16), out.reshape(-1).view(np.uint32))
@@ -246,8 +257,7 @@ def narrow(values: F32Array, dtype: DType, out: Array | None = None) -> Array:
     """
     if dtype == dtypes.float32:
         return widen(values, dtype, out)
-    if out is None:
-        out = np.empty(values.shape, dtype.numpy)
+    out = output(out, values.shape, dtype.numpy)
     if dtype.kind == Kind.BOOL:
         np.not_equal(values, np.float32(0.0), out=out)
     elif dtype.kind != Kind.FLOAT:
@@ -275,8 +285,7 @@ def cast(array: Array, src: DType, dst: DType, out: Array | None = None) -> Arra
         A new array (or ``out``) of ``dst.numpy``, never a view of ``array``.
     """
     if src == dst:
-        if out is None:
-            return array.copy()
+        out = output(out, array.shape, dst.numpy)
         np.copyto(out.view(dst.bits), array.view(src.bits))
         return out
     if dst == dtypes.float32:
@@ -300,9 +309,9 @@ def to_int(array: Array, src: DType, dst: DType) -> Array:
     """
     if src == dst:
         return array
-    if src.is_float:
-        return narrow(widen(array, src), dst)
-    return array.astype(dst.numpy)
+    if src.is_integer:
+        return array.astype(dst.numpy)
+    return narrow(widen(array, src), dst)
 
 
 def from_number(value: Any, dtype: DType) -> Array:

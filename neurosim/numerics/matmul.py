@@ -329,6 +329,10 @@ def matmul_into(
     """
     if passes not in (1, 4):
         raise ValueError(f"matmul: {passes} passes; 1 or 4 are known")
+    (depth, rows), columns = stationary.shape, moving.shape[1]
+    if moving.shape[0] != depth or psum.shape != (rows, columns):
+        shapes = f"stationary {stationary.shape}, moving {moving.shape}, psum {psum.shape}"
+        raise ValueError(f"matmul: (K, M), (K, N) and (M, N) are needed, not {shapes}")
     flags = psum.flags
     if flags.c_contiguous and flags.aligned:
         out, stride = psum.reshape(-1), psum.shape[1]

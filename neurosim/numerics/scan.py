@@ -84,7 +84,8 @@ def scan(
         _scan(codes[0], bool(reverse0), codes[1], bool(reverse1), first, second, plain(initial), out)
         return out
     state = initial.reshape(-1, 1)
-    for column in range(out.shape[1]):
+    _, columns = data0.shape
+    for column in range(columns):
         left, right = data0[:, column : column + 1], data1[:, column : column + 1]
         state = alu.binary(op0, state, left) if reverse0 else alu.binary(op0, left, state)
         state = alu.binary(op1, right, state) if reverse1 else alu.binary(op1, state, right)

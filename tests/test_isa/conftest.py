@@ -53,6 +53,27 @@ def tile_like(tile, dtype=None, buffer=nl.sbuf, shape=None):
     return nl.ndarray(shape or tile.shape, dtype or tile.dtype, buffer)
 
 
+def scattered(shape, dtype, buffer=nl.sbuf, axes=2):
+    """Return a new view of the shape's extents that has gaps: an offset, a step of 2, and perhaps a third axis."""
+    count = int(np.prod(shape[1:]))
+    view = nl.ndarray((shape[0], 2 * count + 3), dtype, buffer)[:, 3 : 2 * count + 3 : 2]
+    return view.reshape_dim(1, (2, count // 2)) if axes == 3 and count % 2 == 0 else view
+
+
+def from_views(body, axes, *arrays, **options):
+    """Run ``body(out, *tiles)`` with all tiles and everything that ``out(shape, dtype)`` makes being such views."""
+
+    def spread(*tiles):
+        views = []
+        for tile in tiles:
+            view = scattered(tile.shape, tile.dtype, tile.buffer, axes)
+            nisa.tensor_copy(dst=view, src=tile)
+            views.append(view)
+        return body(lambda shape, dtype, flat=False: scattered(shape, dtype, axes=2 if flat else axes), *views)
+
+    return execute(spread, *arrays, **options)
+
+
 def single(array):
     """Return float32 of an array, as an engine reads it."""
     with np.errstate(all="ignore"):
@@ -102,6 +123,22 @@ class Machine:
     def outputs(self, body, *arrays, **options):
         """Run ``body`` and return the arrays of the tiles that it returns."""
         return execute(body, *arrays, **options).outputs
+
+    def same_from_views(self, body, *arrays, **options):
+        """Run ``body(out, *tiles)`` on whole tiles and on views with gaps; assert equal bits, return the arrays."""
+
+        def whole(*tiles):
+            return body(lambda shape, dtype, flat=False: nl.ndarray(shape, dtype, nl.sbuf), *tiles)
+
+        plain = execute(whole, *arrays, **options).outputs
+        plain = plain if isinstance(plain, tuple) else (plain,)
+        for axes in (2, 3):
+            others = from_views(body, axes, *arrays, **options).outputs
+            for one, other in zip(plain, others if isinstance(others, tuple) else (others,), strict=True):
+                np.testing.assert_array_equal(
+                    one.reshape(-1).view(np.uint8), np.ascontiguousarray(other).reshape(-1).view(np.uint8)
+                )
+        return plain[0] if len(plain) == 1 else plain
 
     def refused(self, body, *arrays, error=None, **options):
         """Run ``body``, which must raise; return the error, whose place must be in the test's file."""

@@ -176,6 +176,13 @@ def test_shapes_that_do_not_go_together() -> None:
         alu.binary("add", np.ones((4, 6), np.float32), np.ones((1, 6), np.float32))
 
 
+def test_an_out_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="out is"):
+        alu.binary("add", np.ones((4, 6), np.float32), 1.0, out=np.empty((4, 5), np.float32))
+    with pytest.raises(ValueError, match="out is"):
+        alu.unary("abs", np.ones((4, 6), np.float32), out=np.empty((6, 4), np.float32).T)
+
+
 INTS = np.array([0, 1, -1, 5, -6, 2**31 - 1, -(2**31), 123456789], np.int32)
 
 

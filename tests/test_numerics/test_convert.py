@@ -194,6 +194,12 @@ def test_bool_widens_to_zero_and_one() -> None:
     assert convert.widen(np.array([True, False]), dtypes.bool_).tolist() == [1.0, 0.0]
 
 
+def test_any_byte_but_zero_is_true() -> None:
+    array = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
+    assert convert.widen(array, dtypes.bool_).tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert convert.to_int(array, dtypes.bool_, dtypes.int32).tolist() == [0, 1, 1, 1]
+
+
 @pytest.mark.parametrize("dtype", dtypes.ALL)
 def test_any_layout_gives_the_same(dtype: DType) -> None:
     base = convert.narrow(singles(400)[:384].reshape(16, 24), dtype)
@@ -224,6 +230,16 @@ def test_out_is_written_and_returned(dtype: DType) -> None:
     wide = np.empty(values.shape, np.float32)
     assert convert.widen(out, dtype, wide) is wide
     assert np.array_equal(wide.view(np.uint32), convert.widen(out, dtype).view(np.uint32))
+
+
+@pytest.mark.parametrize("out", [np.empty((4, 5), "f4"), np.empty((5, 4), "f4").T, np.empty((4, 4), "f8")])
+def test_an_out_that_does_not_fit_is_refused(out: Any) -> None:
+    with pytest.raises(ValueError, match="out is"):
+        convert.widen(np.ones((4, 4), np.int8), dtypes.int8, out)
+    with pytest.raises(ValueError, match="out is"):
+        convert.narrow(np.ones((4, 4), np.float32), dtypes.float32, out)
+    with pytest.raises(ValueError, match="out is"):
+        convert.cast(np.ones((4, 4), np.float32), dtypes.float32, dtypes.float32, out)
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL)

@@ -213,6 +213,15 @@ def test_other_pass_counts_are_refused() -> None:
         matmul.matmul(stationary, moving, 3)
 
 
+@pytest.mark.parametrize(
+    ("stationary", "moving", "psum"),
+    [((4, 5), (3, 6), (5, 6)), ((4, 5), (4, 6), (5, 7)), ((4, 5), (4, 6), (6, 5))],
+)
+def test_shapes_that_do_not_fit_are_refused(stationary: Any, moving: Any, psum: Any) -> None:
+    with pytest.raises(ValueError, match="are needed"):
+        matmul.accumulate_into(*(np.zeros(shape, np.float32) for shape in (psum, stationary, moving)), 1, True)
+
+
 def test_two_callers_at_once() -> None:
     stationary, moving = operands(128, 128, 512)
     want = reference.matmul_pass(stationary, moving)
