@@ -26,11 +26,12 @@ def layernorm(x, weight, bias, eps=1e-5):
     out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
     weights = on_all_partitions(weight, min(rows, nl.tile_size.pmax))
     biases = on_all_partitions(bias, min(rows, nl.tile_size.pmax))
+    unused = nl.ndarray((min(rows, nl.tile_size.pmax), columns), dtype=nl.bfloat16, buffer=nl.sbuf)
     for start, partitions, group in row_blocks(rows, TILE_BYTES // (4 * columns)):
         shape, end = (partitions, group, columns), start + partitions * group
         tile = nl.ndarray(shape, dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[start:end, :].reshape(shape))
-        shift, scale = statistics(tile, eps)
+        shift, scale = statistics(tile, unused[0:partitions, :], eps)
         for g in range(group):
             normalise(
                 tile[:, g, :],
@@ -43,12 +44,11 @@ def layernorm(x, weight, bias, eps=1e-5):
     return out
 
 
-def statistics(tile, eps):
+def statistics(tile, unused, eps):
     """Return -mean and 1 / sqrt(variance + eps) of each row of ``tile`` [partitions, group, columns]."""
     partitions, group, columns = tile.shape
     shift = nl.ndarray((partitions, group), dtype=nl.float32, buffer=nl.sbuf)
     variance = nl.ndarray((partitions, group), dtype=nl.float32, buffer=nl.sbuf)
-    unused = nl.ndarray((partitions, columns), dtype=nl.bfloat16, buffer=nl.sbuf)  # only the sums are wanted
     for g in range(group):
         nisa.activation_reduce(
             dst=unused,

@@ -1,4 +1,4 @@
-"""RMS normalisation: Scalar squares and scales, Vector applies the weight, and neither waits for the other."""
+"""RMS normalisation: Scalar sums the squares of one block of rows while Vector scales the block before it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-MAX_COLUMNS = 12288  # two float32 rows, their weight and the squares take 176 of the 192 KiB of a trn1 partition
+MAX_COLUMNS = 16384  # a float32 row, its weight and the squares take 160 of the 192 KiB of a trn1 partition
 TILE_BYTES = 8192  # of each partition and DMA, as far as whole rows make it
-PIECE = 1024  # columns that are scaled, and then multiplied by their weights, at once
 
 
 @nki.jit
 def rmsnorm(x, weight, eps=1e-6):
     """Return x / sqrt(mean(x²) + eps) · weight for each row of ``x`` [rows, columns], in the shape and dtype of x.
 
-    ``weight`` has shape [columns]; both are in HBM. Any number of rows, at most 12288 columns; bfloat16, float16 and
+    ``weight`` has shape [columns]; both are in HBM. Any number of rows, at most 16384 columns; bfloat16, float16 and
     float32, also mixed. Everything between load and store is float32.
     """
     rows, columns = x.shape
@@ -23,23 +22,17 @@ def rmsnorm(x, weight, eps=1e-6):
     assert columns <= MAX_COLUMNS, f"x has {columns} columns; at most {MAX_COLUMNS} fit into SBUF"
     out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
     weights = on_all_partitions(weight, min(rows, nl.tile_size.pmax))
-    # an engine runs its instructions in order: square a block before the block ahead of it is scaled, so that Scalar
-    # has work while Vector takes the root
-    before = None
     for start, partitions, group in row_blocks(rows, TILE_BYTES // (4 * columns)):
         shape, end = (partitions, group, columns), start + partitions * group
         tile = nl.ndarray(shape, dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[start:end, :].reshape(shape))
-        factor = inverse_rms(tile, eps)
-        if before is not None:
-            finish(*before)
-        before = out[start:end, :].reshape(shape), tile, factor, weights[0:partitions, :]
-    finish(*before)
+        normalise(tile, weights[0:partitions, :], eps)
+        nisa.dma_copy(dst=out[start:end, :].reshape(shape), src=tile)
     return out
 
 
-def inverse_rms(tile, eps):
-    """Return 1 / sqrt(mean(row²) + eps) for each row of ``tile`` [partitions, group, columns]."""
+def normalise(tile, weights, eps):
+    """Normalise each row of ``tile`` [partitions, group, columns] in place."""
     partitions, group, columns = tile.shape
     mean = nl.ndarray((partitions, group), dtype=nl.float32, buffer=nl.sbuf)
     squares = nl.ndarray((partitions, columns), dtype=nl.bfloat16, buffer=nl.sbuf)  # only their sum is wanted
@@ -55,26 +48,11 @@ def inverse_rms(tile, eps):
     # a power on Vector: rsqrt on Scalar is less exact, and wrong outside of its range
     factor = nl.ndarray((partitions, group), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_scalar(dst=factor, data=mean, op0=nl.add, operand0=eps, op1=nl.power, operand1=-0.5)
-    return factor
-
-
-def finish(target, tile, factor, weights):
-    """Scale the rows of ``tile`` in place, apply the weights, and store them."""
-    partitions, group, columns = tile.shape
-    turn = 0
     for g in range(group):
-        for start in range(0, columns, PIECE):
-            end = min(start + PIECE, columns)
-            piece, scale = tile[:, g, start:end], factor[:, g : g + 1]
-            scaled = nl.ndarray((partitions, end - start), dtype=nl.float32, buffer=nl.sbuf)
-            # Vector scales half of them itself: then it is as busy as Scalar, which squares too
-            if turn % 2 == 1:
-                nisa.tensor_scalar(dst=scaled, data=piece, op0=nl.multiply, operand0=scale)
-            else:
-                nisa.activation(dst=scaled, op=nl.copy, data=piece, scale=scale)
-            nisa.tensor_tensor(dst=piece, data1=scaled, data2=weights[:, start:end], op=nl.multiply)
-            turn += 1
-    nisa.dma_copy(dst=target, src=tile)
+        row, scale = tile[:, g, :], factor[:, g : g + 1]
+        nisa.scalar_tensor_tensor(
+            dst=row, data=row, op0=nl.multiply, operand0=scale, op1=nl.multiply, operand1=weights
+        )
 
 
 def on_all_partitions(vector, partitions):

@@ -9,14 +9,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from neurosim.devices import load_chip
+from neurosim.devices import folder, load_chip
 from neurosim.errors import Unsupported
 from neurosim.kernel import running
 from neurosim.nki import collectives as collectives
-from neurosim.nki import isa as isa
-from neurosim.nki import language as language
 from neurosim.run import simulate as _simulate
 from neurosim.schedules import Schedule
+
+try:
+    from neurosim.nki import isa as isa
+    from neurosim.nki import language as language
+except ImportError:
+    folder()  # says so when another package named isa came first
+    raise
 
 __all__ = ["Kernel", "collectives", "isa", "jit", "language", "simulate"]
 

@@ -140,6 +140,16 @@ class Machine:
                 )
         return plain[0] if len(plain) == 1 else plain
 
+    def time(self, mnemonic, body, *arrays, chip="trn2", **options):
+        """Return (busy, completion) in ns of the last ``mnemonic`` that ``body`` issues, alone on its engine."""
+        result = execute(body, *arrays, chip=chip, **options)
+        timeline = result.timeline
+        names = [result.program.record(index).signature.instruction for index in range(len(result.program))]
+        record = len(names) - 1 - names[::-1].index(mnemonic)
+        ops = timeline.ops[timeline.ops["record"] == record]
+        busy = ops["busy_ps"].sum() if mnemonic != "dma_transpose" else 0
+        return busy / 1000, (timeline.complete_ps[record] - timeline.start_ps[record]) / 1000
+
     def refused(self, body, *arrays, error=None, **options):
         """Run ``body``, which must raise; return the error, whose place must be in the test's file."""
         from neurosim.errors import IllegalOperand
