@@ -8,7 +8,7 @@ import nki.language as nl
 
 MAX_COLUMNS = 12288  # a float32 row, weight, bias and a 16-bit tile take 168 of the 192 KiB of a trn1 partition
 TILE_BYTES = 8192  # of each partition and DMA, as far as whole rows make it
-PIECE = 2048  # columns that Vector holds between its two instructions
+PIECE = 2048  # columns that Vector holds in float32 between its two instructions
 
 
 @nki.jit
@@ -82,7 +82,9 @@ def normalise(row, shift, scale, weights, biases):
     for start in range(0, columns, PIECE):
         end = min(start + PIECE, columns)
         piece = row[:, start:end]
-        centred = nl.ndarray((partitions, end - start), dtype=nl.float32, buffer=nl.sbuf)
+        centred = piece
+        if "32" not in str(row.dtype):
+            centred = nl.ndarray((partitions, end - start), dtype=nl.float32, buffer=nl.sbuf)
         nisa.scalar_tensor_tensor(
             dst=centred, data=piece, op0=nl.add, operand0=shift, op1=nl.multiply, operand1=weights[:, start:end]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from neurosim import dtypes
 from neurosim.arrays import kind_of, like, to_numpy
 from neurosim.errors import IllegalOperand, NeurosimError, UnwrittenOutput
 from neurosim.instruction import uninitialized
-from neurosim.kernel import Kernel
+from neurosim.kernel import Kernel, default_name
 from neurosim.memory import WRITTEN, array_bytes
 from neurosim.rules import bounding_box
 from neurosim.specs import Spec
@@ -104,7 +105,9 @@ def outputs(returned: Any, kernel: Kernel, name: str, kind: str) -> Any:
     return collected
 
 
-def _collect(value: Any, kernel: Kernel, name: str, kind: str, problems: list[NeurosimError]) -> Any:
+def _collect(
+    value: Any, kernel: Kernel, name: str, kind: str, problems: list[NeurosimError], path: str = "output"
+) -> Any:
     if isinstance(value, NkiTensor):
         if not value.buffer.is_hbm:
             raise IllegalOperand(
@@ -112,6 +115,7 @@ def _collect(value: Any, kernel: Kernel, name: str, kind: str, problems: list[Ne
                 where=value.allocation.where,
                 advice="allocate it with buffer=nl.shared_hbm and store the tile with nisa.dma_copy",
             )
+        _name_output(value, kernel, path)
         problem = _unwritten(value, name)
         if problem is not None:
             problems.append(problem)
@@ -120,10 +124,22 @@ def _collect(value: Any, kernel: Kernel, name: str, kind: str, problems: list[Ne
         array = value.array()
         return like(array.copy() if value.allocation.storage.borrowed else array, kind)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(_collect(entry, kernel, name, kind, problems) for entry in value)
+        return type(value)(
+            _collect(entry, kernel, name, kind, problems, f"{path}[{index}]") for index, entry in enumerate(value)
+        )
     if isinstance(value, dict):
-        return {key: _collect(entry, kernel, name, kind, problems) for key, entry in value.items()}
+        return {key: _collect(entry, kernel, name, kind, problems, f"{path}[{key!r}]") for key, entry in value.items()}
     return value
+
+
+def _name_output(tensor: NkiTensor, kernel: Kernel, path: str) -> None:
+    """Note in the record that a tensor is an output; one without a name of its own is called after its place."""
+    storages, number = kernel.program.storages, tensor.allocation.storage.id
+    info = storages[number]
+    if info.role == "tile":
+        allocation = tensor.allocation
+        unnamed = info.name == default_name(allocation.memory, allocation.index)
+        storages[number] = replace(info, role="output", name=path if unnamed else info.name)
 
 
 def _unwritten(tensor: NkiTensor, name: str) -> NeurosimError | None:

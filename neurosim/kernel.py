@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import index as as_int
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from neurosim import dtypes
 from neurosim.chip import Chip
@@ -28,10 +28,12 @@ _OWN_FOLDERS = tuple(
 )
 _OWN_FOLDERS += (contextlib.__file__,)  # stands between a kernel's line and our context managers
 _KERNELS = str(Path(__file__).parent / "_kernels") + "/"
+F = TypeVar("F", bound=Callable[..., Any])
+
 _BOUNDARY: list[CodeType] = []
 
 
-def boundary(function: Callable[..., Any]) -> Callable[..., Any]:
+def boundary(function: F) -> F:
     """Mark the function that calls kernels: call stacks end there."""
     _BOUNDARY.append(function.__code__)
     return function
@@ -135,7 +137,7 @@ class Kernel:
                     advice="use nl.sbuf, nl.psum or nl.shared_hbm",
                 )
             index = len(self.allocations) + 1
-            name = name or f"{memory.label.lower()}_{index}"
+            name = name or default_name(memory, index)
             if memory.is_hbm:
                 row_bytes = format_.size_bytes
                 for extent in extents:
@@ -362,6 +364,11 @@ def _check_dtype(dtype: Any) -> DType:
             f"nl.ndarray: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
         )
     return known
+
+
+def default_name(memory: Memory, index: int) -> str:
+    """Return the name of a kernel's ``index``-th allocation when it is given none."""
+    return f"{memory.label.lower()}_{index}"
 
 
 def current(call: str) -> Kernel:

@@ -270,7 +270,7 @@ def _coefficient(value: Coefficient, rows: int) -> F32Array:
     """Return one float32 per row, as an array that kernels are compiled for."""
     if isinstance(value, np.ndarray):
         return np.array(value, np.float32).reshape(rows)
-    return np.array([value] * rows, np.float32)
+    return np.array([value], np.float32) if rows == 1 else np.full(rows, value, np.float32)
 
 
 def activate(

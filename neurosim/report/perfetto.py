@@ -172,16 +172,18 @@ class _Texts:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._signatures, self._stacks = program.signature_ids, program.stack_ids
         self._found: dict[tuple[int, int], _Text] = {}
 
     def of(self, record: int) -> _Text:
         """Return the text of a record."""
-        program = self._program
-        key = (program.signature_ids[record], program.stack_ids[record])
-        text = self._found.get(key)
-        if text is None:
-            text = self._found[key] = self._make(*key)
-        return text._replace(name=_bare(program.names[record])) if record in program.names else text
+        key = (self._signatures[record], self._stacks[record])
+        return self._found.get(key) or self._make(*key)
+
+    def name_of(self, record: int) -> str:
+        """Return the name that the kernel gave a record, else its instruction."""
+        given = self._program.names.get(record)
+        return self.of(record).name if given is None else _bare(given)
 
     def _make(self, signature_id: int, stack_id: int) -> _Text:
         signature, stack = self._program.signatures[signature_id], self._program.stacks[stack_id]
@@ -195,7 +197,8 @@ class _Texts:
             "called_from": " < ".join(place_text(stack[depth:]) for depth in range(1, len(stack))),
         }
         full = short | {name: text for name, text in more.items() if text}
-        return _Text(_bare(signature.instruction), _bare(short), _bare(full))
+        text = self._found[signature_id, stack_id] = _Text(_bare(signature.instruction), _bare(short), _bare(full))
+        return text
 
 
 def _bare(value: Any) -> str:
@@ -256,26 +259,36 @@ class _Core:
             ops = timeline.ops[begin : begin + _CHUNK]
             ops = ops[shown[ops["unit"]] & self._wanted(ops["record"], ops["start_ps"], ops["end_ps"])]
             thread = np.where(ops["kind"] == Op.LOAD_STATIONARY, self._threads[LOADS], threads[ops["unit"]])
-            # A DMA engine waits for data to move; the record waited before, on the engine that triggers it.
-            waited = np.where(ops["kind"] == Op.TRANSFER, -1, timeline.waited_for[ops["record"]])
             if len(ops):
-                yield [self._slice(*row) for row in zip(thread.tolist(), waited.tolist(), ops.tolist(), strict=True)]
+                yield self._lines(ops, thread)
 
-    def _slice(self, thread: int, waited: int, op: tuple[int, ...]) -> str:
-        record, _, kind, reason, start, end, stall, held, busy = op
-        text = self._texts.of(record)
-        wait = f'"wait":"{REASONS[reason]}","wait_ps":{stall},' if stall else ""
-        if stall and waited >= 0:
-            wait += f'"wait_for_record":{waited},'
-        if held:
-            wait += f'"bandwidth_wait_ps":{held},'
-        duration_ps = (end // 1000 - start // 1000) * 1000
-        return (
-            f'{{"name":"{text.name}{_SUFFIXES[kind]}","cat":"{_KINDS[kind]}","ph":"X","pid":{self._process},'
-            f'"tid":{thread},"ts":{_us(start)},"dur":{_us(duration_ps)},"args":{{"record":{record},'
-            f'"start_ps":{start},"end_ps":{end},"busy_ps":{busy},{wait}'
-            f"{text.short if kind == _TRANSFER else text.full}}}}}"
-        )
+    def _lines(self, ops: NDArray[Any], thread: Ints) -> list[str]:
+        """Return a slice per op; the loop of the module, so numbers come from columns and the rest is made once."""
+        start_ns, end_ns = ops["start_ps"] // 1000, ops["end_ps"] // 1000
+        # A DMA engine waits for data to move; the record waited before, on the engine that triggers it.
+        waited = np.where(ops["kind"] == Op.TRANSFER, -1, self._timeline.waited_for[ops["record"]])
+        times = (start_ns // 1000, start_ns % 1000, (end_ns - start_ns) // 1000, (end_ns - start_ns) % 1000)
+        columns = (*times, waited, thread)
+        names, lines = self._program.names, []
+        for (record, _, kind, reason, start, end, stall, held, busy), us, ns, long_us, long_ns, cause, tid in zip(
+            ops.tolist(), *(column.tolist() for column in columns), strict=True
+        ):
+            text = self._texts.of(record)
+            name = self._texts.name_of(record) if record in names else text.name
+            wait = ""
+            if stall:
+                wait = f'"wait":"{REASONS[reason]}","wait_ps":{stall},'
+                if cause >= 0:
+                    wait += f'"wait_for_record":{cause},'
+            if held:
+                wait += f'"bandwidth_wait_ps":{held},'
+            lines.append(
+                f'{{"name":"{name}{_SUFFIXES[kind]}","cat":"{_KINDS[kind]}","ph":"X","pid":{self._process},'
+                f'"tid":{tid},"ts":{us}.{ns:03},"dur":{long_us}.{long_ns:03},"args":{{"record":{record},'
+                f'"start_ps":{start},"end_ps":{end},"busy_ps":{busy},{wait}'
+                f"{text.short if kind == _TRANSFER else text.full}}}}}"
+            )
+        return lines
 
     def _queues(self) -> Iterator[list[str]]:
         """Yield what is in the DMA queues, from trigger to completion, queue by queue."""
@@ -304,9 +317,9 @@ class _Core:
 
     def _queued(self, lane: int, record: int, start_ps: int, end_ps: int) -> tuple[str, str]:
         """Return the begin and the end of one DMA."""
-        text = self._texts.of(record)
-        args = f',"args":{{"record":{record},"start_ps":{start_ps},"end_ps":{end_ps},{text.full}}}'
-        return self._async("b", lane, text.name, start_ps, args), self._async("e", lane, text.name, end_ps)
+        name, about = self._texts.name_of(record), self._texts.of(record).full
+        args = f',"args":{{"record":{record},"start_ps":{start_ps},"end_ps":{end_ps},{about}}}'
+        return self._async("b", lane, name, start_ps, args), self._async("e", lane, name, end_ps)
 
     def _async(self, phase: str, lane: int, name: str, at_ps: int, args: str = "") -> str:
         return (

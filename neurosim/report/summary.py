@@ -8,7 +8,6 @@ import numpy as np
 
 import neurosim
 from neurosim.chip import Chip
-from neurosim.engines import Memory
 from neurosim.lifetimes import Peak, check_capacity
 from neurosim.program import Program
 from neurosim.report.costs import Costs
@@ -67,12 +66,11 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
 
 
 def _tensors(program: Program) -> list[TensorSummary]:
-    """Inputs, and what else the host sees: tensors in shared HBM that the kernel made."""
+    """Inputs and outputs of the kernel."""
     found: list[TensorSummary] = []
     for info in program.storages:
-        if info.role == "input" or info.memory is Memory.shared_hbm:
-            role = "input" if info.role == "input" else "output"
-            found.append({"name": info.name, "role": role, "shape": list(info.shape), "dtype": str(info.dtype)})
+        if info.role in ("input", "output"):
+            found.append({"name": info.name, "role": info.role, "shape": list(info.shape), "dtype": str(info.dtype)})
     return found
 
 

@@ -1,0 +1,179 @@
+"""Trying one call: a kernel of one instruction on tiles that hold random data, and what came of it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import CodeType, TracebackType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.chip import Chip
+from neurosim.devices import available, load_chip
+from neurosim.dtypes import DType, Kind
+from neurosim.errors import NeurosimError
+from neurosim.instruction import Instruction
+from neurosim.kernel import Kernel, run
+from neurosim.manual.calls import Call, Tile, operands
+from neurosim.memory import WRITTEN
+from neurosim.nki import _catalogue
+from neurosim.program import Access, Program
+from neurosim.timing import time
+from neurosim.view import NkiTensor
+
+LAYOUTS: Final = ("whole", "offset", "stepped", "folded", "partitions")
+"""How an operand lies in its tensor: as all of it; as its last columns; as every second one; as a 3-D view with gaps;
+on other partitions than the first ones. What a layout cannot do to an operand leaves it whole."""
+
+GENERATIONS: Final = (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call did.
+
+    Attributes:
+        error: what it raised on purpose, None where it went through.
+        broken: the rule that refused it: code and line of its ``yield``; None where no rule did.
+        outputs: per written operand, its bytes and their shadow states.
+        registers: engine registers afterwards, by kind and engine.
+        program: the record.
+        time_ps: how long it takes, 0 where that was not asked for.
+    """
+
+    error: NeurosimError | None = None
+    broken: tuple[CodeType, int] | None = None
+    outputs: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    registers: Mapping[str, bytes] = field(default_factory=dict)
+    program: Program | None = None
+    time_ps: int = 0
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """What was recorded, parameters left out: engine, patterns, work, edges, names."""
+        if self.program is None:
+            return ()
+        found = self.program.signatures[-1]
+        return found.engine, found.engines, found.patterns, found.work, tuple(self.program.names.items())
+
+
+@cache
+def chips() -> dict[int, Chip]:
+    """Return the packaged chip of each generation that has one, in order."""
+    found: dict[int, Chip] = {}
+    for chip in sorted(map(load_chip, available()), key=lambda chip: (chip.generation, not chip.name.startswith("trn"))):
+        found.setdefault(chip.generation, chip)
+    return found
+
+
+def attempt(call: Call, chip: Chip, *, values: bool = False, layout: str = "whole", timed: bool = False) -> Outcome:
+    """Run a call on ``chip`` and return what it did.
+
+    Args:
+        call: what to run.
+        chip: where.
+        values: whether to compute.
+        layout: one of :data:`LAYOUTS`, for all tiles; or ``name:layout`` for one operand alone.
+        timed: whether to ask how long it takes.
+    """
+    kernel = Kernel(chip, Program(chip.name, chip.generation), values=values)
+    random = np.random.default_rng(7)
+    with run(kernel), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            given = {name: _value(kernel, call, name, value, layout, random) for name, value in call.operands.items()}
+            _catalogue.instructions()[call.mnemonic](**given)
+            time_ps = time(kernel.program, chip)[0].makespan_ps if timed else 0
+        except NeurosimError as error:
+            return Outcome(error, _broken_at(error.__traceback__))
+    registers = {f"{kind} {engine.name}": bytes(found.buffer) for (kind, engine), found in kernel._registers.items()}
+    return Outcome(None, None, dict(_outputs(call, given)), registers, kernel.program, time_ps)
+
+
+def _outputs(call: Call, given: Mapping[str, Any]) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+    for name, operand in operands(call.mnemonic).items():
+        tensor = given.get(name)
+        if operand is not None and operand.access is not Access.READ and isinstance(tensor, NkiTensor):
+            states = tensor.allocation.storage.states(tensor)
+            states = states.min(axis=-1) if states.ndim > tensor.ndim else states
+            yield name, (tensor.array().tobytes(), states.tobytes())
+
+
+def _value(kernel: Kernel, call: Call, name: str, value: Any, layout: str, random: np.random.Generator) -> Any:
+    if not isinstance(value, Tile):
+        return value
+    only, _, one = layout.partition(":")
+    chosen = layout if not one else one if only == name else "whole"
+    operand = operands(call.mnemonic).get(name)
+    written = operand is not None and operand.access is not Access.READ
+    return _tensor(kernel, call.dtype, name, value, chosen, None if written else random)
+
+
+def _tensor(
+    kernel: Kernel, dtype: DType, name: str, tile: Tile, layout: str, random: np.random.Generator | None
+) -> NkiTensor:
+    """Return a new tensor, laid out as asked for, with random data unless ``random`` is None."""
+    dtype = tile.dtype or dtype
+    made, view = _laid_out(kernel, dtype, name, tile, layout)
+    if random is not None:
+        view.array()[...] = _data(tile, dtype, random).reshape(view.shape)
+        made.allocation.storage.mark(made, WRITTEN)
+    if tile.index is None:
+        return view
+    index = _tensor(kernel, dtype, f"{name}_index", tile.index, "whole", np.random.default_rng(7))
+    return view.vector_select(0, index) if tile.how == "gather" else view.select(0, index)
+
+
+def _laid_out(kernel: Kernel, dtype: DType, name: str, tile: Tile, layout: str) -> tuple[NkiTensor, NkiTensor]:
+    """Return a tensor, and the view of it that has the tile's shape (with one axis more where it is folded)."""
+    *outer, last = tile.shape
+    rows, fold = tile.shape[0], _fold(last)
+
+    def allocated(*shape: int) -> NkiTensor:
+        return kernel.allocate(shape, dtype, tile.memory, name)
+
+    if layout == "offset":
+        made = allocated(*outer, last + 5)
+        return made, made[..., 5 : last + 5]
+    if layout == "stepped":
+        made = allocated(*outer, 2 * last)
+        return made, made[..., 0 : 2 * last : 2]
+    if layout == "folded" and fold:
+        made = allocated(*outer, fold, last // fold + 1)
+        return made, made[..., 0 : last // fold]
+    if layout == "partitions" and tile.memory.is_on_chip and rows in (32, 64):
+        made = allocated(2 * rows, *tile.shape[1:])
+        return made, made[rows : 2 * rows]
+    made = allocated(*tile.shape)
+    return made, made
+
+
+def _fold(extent: int) -> int:
+    """Return a number of pieces that an axis can be cut into, 0 where it cannot."""
+    return next((pieces for pieces in (2, 3, 5) if extent % pieces == 0 and extent > pieces), 0)
+
+
+def _data(tile: Tile, dtype: DType, random: np.random.Generator) -> npt.NDArray[Any]:
+    count = math.prod(tile.shape)
+    if tile.value is not None:
+        return np.full(count, tile.value).astype(dtype.numpy)
+    if dtype.kind == Kind.FLOAT:
+        return random.standard_normal(count, dtype=np.float32).astype(dtype.numpy)
+    return random.integers(0, 2 if dtype.kind == Kind.BOOL else tile.below, count).astype(dtype.numpy)
+
+
+def _broken_at(frames: TracebackType | None) -> tuple[CodeType, int] | None:
+    """Return code and line of the ``yield`` that refused, from the generator that ``Instruction`` was reading."""
+    while frames is not None:
+        if frames.tb_frame.f_code is Instruction._raise.__code__:
+            rules = frames.tb_frame.f_locals["broken"]
+            while getattr(rules, "gi_yieldfrom", None) is not None:
+                rules = rules.gi_yieldfrom
+            return rules.gi_frame.f_code, rules.gi_frame.f_lineno
+        frames = frames.tb_next
+    return None
