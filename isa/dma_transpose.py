@@ -26,16 +26,16 @@ AXES: Final = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 BLOCK: Final = 16
 """Rows that the 16 DMA engines exchange at a time."""
 _HWDGE_ROWS: Final = (1, 2, 4, 8, 16)
-_COLUMNS: Final = 128
 
 
 class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, Engine.gpsimd)):
     """dst = src with its first and last axes exchanged, bit for bit: (1, 0), (2, 1, 0) or (3, 1, 2, 0) by rank.
 
     ``src`` is in HBM or SBUF and has elements of 2 or 4 bytes; ``dst`` is in SBUF and has exactly the transposed
-    shape. The one permutation of a rank may be given as ``axes``. A source with one index per row is gathered first;
-    ``oob_mode`` speaks of the indices of dynamic sources. With ``dge_mode.unknown`` hardware descriptors are made
-    where their rules hold, else the ring is static, and Sync triggers either (*assumed*); GpSimd gathers.
+    shape, so that rows have at most 128 elements. The one permutation of a rank may be given as ``axes``. A source
+    with one index per row is gathered first; ``oob_mode`` speaks of the indices of dynamic sources. With
+    ``dge_mode.unknown`` hardware descriptors are made where their rules hold, else the ring is static, and Sync
+    triggers either (*assumed*); GpSimd gathers.
     """
 
     is_dma = True
@@ -96,9 +96,8 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
             yield Broken("a gathered source needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",))
         if self.dge_mode not in (DgeMode.unknown, DgeMode.swdge):
             yield Broken(f"{self.dge_mode} with one index per row", numbers, "only dge_mode.swdge gathers")
-        if self.src.dtype.size_bytes != 2 or shape[-1] > _COLUMNS or shape[0] % BLOCK:
-            what = f"gathered rows are multiples of {BLOCK} of at most {_COLUMNS} elements of 2 bytes"
-            yield Broken(what, numbers)
+        if self.src.dtype.size_bytes != 2 or shape[0] % BLOCK:
+            yield Broken(f"gathered rows are a multiple of {BLOCK}, of elements of 2 bytes", numbers)
         if index.dtype != uint32:
             yield Broken(f"the index is {index.dtype}; it must be uint32", (*numbers, f"index  {index.describe()}"))
         if len(shape) == 4 and 1 not in shape[1:3]:
@@ -119,8 +118,6 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
         shape, rows = self.src.shape, self.src.shape[0]
         if self.src.dtype.size_bytes != 2:
             return f"src is {self.src.dtype}, not a dtype of 2 bytes"
-        if shape[-1] > _COLUMNS:
-            return f"src.shape[-1] is {shape[-1]}, above {_COLUMNS}"
         if len(shape) == 2 and rows != BLOCK:
             return f"src.shape[0] is {rows}, not {BLOCK}"
         if len(shape) > 2 and (rows not in _HWDGE_ROWS or rows * shape[-2] % BLOCK):

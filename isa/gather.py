@@ -33,17 +33,19 @@ GROUP: Final = 512
 """Elements of one of the ISA instructions that ``nc_n_gather`` becomes."""
 
 
-def _check(mnemonic: str, places: npt.NDArray[np.int64], run: int, limit: int) -> None:
-    """Refuse indices from which ``run`` elements leave the ``limit`` elements of a partition."""
+def _first_outside(places: npt.NDArray[np.int64], run: int, limit: int) -> tuple[int, int] | None:
+    """Return the row and column of the first index from which ``run`` elements leave a partition's ``limit``."""
     outside = np.argwhere(places + run > limit)
-    if outside.size:
-        row, column = outside[0]
-        what = f"index {places[row, column]}" + (f" and the {run - 1} elements after it" if run > 1 else "")
-        raise OutOfBounds(
-            f"{mnemonic}: {what} of partition {row} (number {column} there) is out of bounds",
-            numbers=(f"{limit} elements per partition; {len(outside)} indices are out of bounds",),
-            advice="indices count elements of the flattened free axes",
-        )
+    return (int(outside[0, 0]), int(outside[0, 1])) if outside.size else None
+
+
+def _out_of_bounds(what: str, index: int, run: int, limit: int) -> OutOfBounds:
+    reach = f"{run} elements from there are" if run > 1 else "that is"
+    return OutOfBounds(
+        f"{what} is {index}: {reach} out of bounds",
+        numbers=(f"the partition has {limit} elements, 0 to {limit - 1}",),
+        advice="indices count elements of the flattened free axes",
+    )
 
 
 class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)):
@@ -103,7 +105,12 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
         rows, run = self.index.partitions, self.num_elem_per_idx
         by_core = lanes.bits(self.index).reshape(rows // CORE, CORE, -1).transpose(0, 2, 1)
         starts = by_core.reshape(rows // CORE, -1)[:, : self._count()].astype(np.int64)
-        _check(self.mnemonic, starts, run, self.src_buffer.free_elements)
+        limit = self.src_buffer.free_elements
+        outside = _first_outside(starts, run, limit)
+        if outside is not None:
+            core, number = outside
+            what = f"local_gather: index[{core * CORE + number % CORE}, {number // CORE}]"
+            raise _out_of_bounds(what, int(starts[outside]), run, limit)
         places = (starts[:, :, None] + np.arange(run)).reshape(rows // CORE, -1)
         self._places = np.repeat(places, CORE, axis=0)
         lanes.put_bits(self.dst, np.take_along_axis(lanes.bits(self.src_buffer), self._places, axis=1))
@@ -140,7 +147,10 @@ class NcNGather(Instruction, mnemonic="nc_n_gather", engines=(Engine.gpsimd,)):
     def execute(self, lanes: Lanes) -> None:
         """Check the indices, move bits."""
         self._places = lanes.bits(self.indices).astype(np.int64)
-        _check(self.mnemonic, self._places, 1, self.data.free_elements)
+        outside = _first_outside(self._places, 1, self.data.free_elements)
+        if outside is not None:
+            what = f"nc_n_gather: indices[{outside[0]}, {outside[1]}]"
+            raise _out_of_bounds(what, int(self._places[outside]), 1, self.data.free_elements)
         lanes.put_bits(self.dst, np.take_along_axis(lanes.bits(self.data), self._places, axis=1))
 
     def holes(self, holes: Holes) -> Holes:

@@ -135,16 +135,16 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
         places = search.find(values, lanes.f32(self.vals), descending=True)
         rows, slots = np.nonzero(places != search.NOT_FOUND)
         values[rows, places[rows, slots]] = np.float32(self.imm)
-        if self.dst_idx is not None:
-            if len(rows) < places.size:
-                row, slot = np.argwhere(places == search.NOT_FOUND)[0]
-                raise UnknownBehavior(
-                    f"nc_match_replace8: vals[{row}, {slot}] is not in data, and dst_idx asks where it is",
-                    numbers=(f"{places.size - len(rows)} of {places.size} values are not in data",),
-                    advice="find indices with nisa.nc_find_index8, which gives all ones for them",
-                )
-            lanes.put_bits(self.dst_idx, places.astype(self.dst_idx.dtype.numpy))
+        if self.dst_idx is not None and len(rows) < places.size:
+            row, slot = np.argwhere(places == search.NOT_FOUND)[0]
+            raise UnknownBehavior(
+                f"nc_match_replace8: vals[{row}, {slot}] is not in data, and dst_idx asks where it is",
+                numbers=(f"{places.size - len(rows)} of {places.size} values are not in data",),
+                advice="find indices with nisa.nc_find_index8, which gives all ones for them",
+            )
         lanes.put(self.dst, values)
+        if self.dst_idx is not None:
+            lanes.put_bits(self.dst_idx, places.astype(self.dst_idx.dtype.numpy))
 
     def holes(self, holes: Holes) -> Holes:
         """Any element may be an occurrence, so a hole reaches all of its partition."""

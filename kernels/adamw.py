@@ -21,7 +21,8 @@ def adamw(p, g, m, v, step, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_de
         p = (1 - lr · weight_decay) · p - lr · m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
     """
     assert tuple(p.shape) == tuple(g.shape) == tuple(m.shape) == tuple(v.shape), "p, g, m and v have one shape"
-    assert step >= 1 and lr > 0, f"step is {step} and counts from 1; lr is {lr} and must be positive"
+    assert step >= 1, f"step is {step}; it counts from 1"
+    assert lr > 0, f"lr is {lr}; it must be positive"
     # lr / (1 - beta1^step) is divided into the root and eps, which saves an instruction
     rate = lr / (1 - beta1**step)
     root_scale, root_eps = 1 / ((1 - beta2**step) * rate * rate), eps / rate

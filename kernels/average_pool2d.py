@@ -21,7 +21,7 @@ def average_pool2d(x, pool):
     channels, height, width = x.shape
     rows, columns = height // pool, width // pool
     window_bytes = pool * width * itemsize(x)
-    assert rows > 0 and columns > 0, f"a window of {pool} × {pool} does not fit into {height} × {width}"
+    assert min(rows, columns) > 0, f"a window of {pool} × {pool} does not fit into {height} × {width}"
     assert window_bytes <= MAX_WINDOW_BYTES, f"{pool} rows take {window_bytes} bytes; at most {MAX_WINDOW_BYTES} fit"
     out = nl.ndarray((channels, rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
     pmax = nl.tile_size.pmax
@@ -39,7 +39,7 @@ def average_pool2d(x, pool):
 
 
 def average(means, tile, pool):
-    """Write the means of the windows of ``tile`` [channels, rows · pool, width] to ``means`` [channels, rows, columns]."""
+    """Write the means of the windows of ``tile`` [channels, rows · pool, width] to ``means``."""
     _, rows, columns = means.shape
     used = tile[:, :, 0 : columns * pool]
     windows = used.reshape_dim(2, (columns, pool)).reshape_dim(1, (rows, pool)).permute((0, 1, 3, 2, 4))

@@ -69,9 +69,7 @@ def statistics(tile, unused, eps):
         )
     # a power on Vector: rsqrt on Scalar is less exact, and wrong outside of its range
     scale = nl.ndarray((partitions, group), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(
-        dst=variance, data=variance, op0=nl.multiply, operand0=1.0 / columns, op1=nl.add, operand1=eps
-    )
+    nisa.tensor_scalar(dst=variance, data=variance, op0=nl.multiply, operand0=1.0 / columns, op1=nl.add, operand1=eps)
     nisa.tensor_scalar(dst=scale, data=variance, op0=nl.power, operand0=-0.5)
     return shift, scale
 

@@ -101,7 +101,7 @@ def multiply_block(out, a_t, b):
     sums = []
     for _, height in strips:
         # one block of K needs no sums: its products are stored as they are
-        sums.append(nl.ndarray((height, n_size), dtype=nl.float32, buffer=nl.sbuf) if K > block_k else None)
+        sums.append(nl.ndarray((height, n_size), dtype=nl.float32, buffer=nl.sbuf) if block_k < K else None)
     for k, k_size in steps(K, block_k):
         a_tiles = load_columns(a_t[k : k + k_size, :], 0, a_t.shape[1])
         b_tiles = load_columns(b[k : k + k_size, :], 0, n_size)

@@ -50,9 +50,7 @@ def normalise(tile, weights, eps):
     nisa.tensor_scalar(dst=factor, data=mean, op0=nl.add, operand0=eps, op1=nl.power, operand1=-0.5)
     for g in range(group):
         row, scale = tile[:, g, :], factor[:, g : g + 1]
-        nisa.scalar_tensor_tensor(
-            dst=row, data=row, op0=nl.multiply, operand0=scale, op1=nl.multiply, operand1=weights
-        )
+        nisa.scalar_tensor_tensor(dst=row, data=row, op0=nl.multiply, operand0=scale, op1=nl.multiply, operand1=weights)
 
 
 def on_all_partitions(vector, partitions):

@@ -46,9 +46,7 @@ def rotate(tile, cosines, sines):
         nisa.tensor_tensor(dst=crossed[:, g], data1=tile[:, g], data2=sine, op=nl.multiply, engine=gpsimd)
     first, second = tile[:, :, :, 0, :], tile[:, :, :, 1, :]
     nisa.tensor_tensor(dst=first, data1=turned[:, :, :, 0, :], data2=crossed[:, :, :, 1, :], op=nl.subtract)
-    nisa.tensor_tensor(
-        dst=second, data1=turned[:, :, :, 1, :], data2=crossed[:, :, :, 0, :], op=nl.add, engine=gpsimd
-    )
+    nisa.tensor_tensor(dst=second, data1=turned[:, :, :, 1, :], data2=crossed[:, :, :, 0, :], op=nl.add, engine=gpsimd)
 
 
 def for_each_half(angles, g, heads):

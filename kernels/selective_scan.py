@@ -21,17 +21,17 @@ def selective_scan(u, delta, a, b, c):
         h[n, d, s, t] = exp(delta[n, d, t] · a[d, s]) · h[n, d, s, t - 1] + delta[n, d, t] · u[n, d, t] · b[n, s, t]
 
     ``u`` and ``delta`` are [batch, channels, length], ``a`` [channels, states], ``b`` and ``c`` [batch, states,
-    length], all in HBM; bfloat16, float16 and float32. Any sizes with at most 256 states and 16384 channels. All
-    arithmetic is float32, and h is never rounded to less.
+    length], all in HBM; bfloat16, float16 and float32. Any sizes, as long as states · ceil(channels / 128) is at most
+    8192. All arithmetic is float32, and h is never rounded to less.
     """
     batch, channels, length = u.shape
     states = a.shape[1]
     assert tuple(delta.shape) == tuple(u.shape), f"u has shape {u.shape} and delta has {delta.shape}"
     assert a.shape[0] == channels, f"u has {channels} channels and a has {a.shape[0]}"
     assert tuple(b.shape) == tuple(c.shape) == (batch, states, length), f"b and c must be [{batch}, {states}, {length}]"
-    assert states <= 256, f"{states} states; their coefficients fit into SBUF for at most 256"
     out = nl.ndarray((batch, channels, length), dtype=u.dtype, buffer=nl.shared_hbm)
     tiles = steps(channels, nl.tile_size.pmax)
+    assert states * len(tiles) <= 8192, f"{states} states of {channels} channels do not fit into SBUF"
     identity = identity_matrix(tiles[0][1])
     rates = []
     for d, size in tiles:
@@ -41,19 +41,14 @@ def selective_scan(u, delta, a, b, c):
         for _, size in tiles:
             carried.append(nl.ndarray((size, states), dtype=nl.float32, buffer=nl.sbuf))
         for t, width in steps(length, min(CHUNK, COEFFICIENTS // states)):
-            coefficients = load_coefficients(b[n, :, t : t + width], c[n, :, t : t + width], tiles[0][1])
             for index in range(len(tiles)):
                 d, size = tiles[index]
-                tile = scan_chunk(
-                    load(u[n, d : d + size, t : t + width], u.dtype),
-                    load(delta[n, d : d + size, t : t + width], delta.dtype),
-                    rates[index],
-                    coefficients,
-                    identity,
-                    carried[index],
-                    is_first=t == 0,
-                    is_last=t + width == length,
-                )
+                u_tile = load(u[n, d : d + size, t : t + width], u.dtype)
+                delta_tile = load(delta[n, d : d + size, t : t + width], delta.dtype)
+                if index == 0:  # behind the first inputs, which are needed sooner than the last coefficient
+                    coefficients = load_coefficients(b[n, :, t : t + width], c[n, :, t : t + width], size)
+                ends = (t == 0, t + width == length)
+                tile = scan_chunk(u_tile, delta_tile, rates[index], coefficients, identity, carried[index], *ends)
                 nisa.dma_copy(dst=out[n, d : d + size, t : t + width], src=tile)
     return out
 
@@ -64,19 +59,19 @@ def scan_chunk(u, delta, rates, coefficients, identity, carried, is_first, is_la
     driven = nl.ndarray((size, width), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_tensor(dst=driven, data1=delta, data2=u, op=nl.multiply)
     sums = nl.ndarray((size, width), dtype=nl.float32, buffer=nl.psum)
-    for s in range(len(coefficients)):
-        b, c = coefficients[s]
-        decay = nl.ndarray((size, width), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(dst=decay, op=nl.exp, data=delta, scale=rates[:, s : s + 1])
-        drive = nl.ndarray((size, width), dtype=nl.float32, buffer=nl.sbuf)
-        multiply(drive, driven, b[0:size, :])
+    decay, drive = recurrence(delta, driven, rates[:, 0:1], coefficients[0][0])
+    states = len(coefficients)
+    for s in range(states):
         h = nl.ndarray((size, width), dtype=nl.float32, buffer=nl.sbuf)
         initial = 0.0 if is_first else carried[:, s : s + 1]
         nisa.tensor_tensor_scan(dst=h, data0=decay, data1=drive, initial=initial, op0=nl.multiply, op1=nl.add)
+        # an engine runs its instructions in order: what the next scan needs comes before what follows this one
+        if s + 1 < states:
+            decay, drive = recurrence(delta, driven, rates[:, s + 1 : s + 2], coefficients[s + 1][0])
         if not is_last:
             nisa.activation(dst=carried[:, s : s + 1], op=nl.copy, data=h[:, width - 1 : width])
         seen = nl.ndarray((size, width), dtype=nl.float32, buffer=nl.sbuf)
-        multiply(seen, h, c[0:size, :])
+        multiply(seen, h, coefficients[s][1])
         nisa.nc_matmul(
             dst=sums, stationary=identity[0:size, 0:size], moving=seen, is_stationary_onezero=True, accumulate=s > 0
         )
@@ -85,13 +80,23 @@ def scan_chunk(u, delta, rates, coefficients, identity, carried, is_first, is_la
     return tile
 
 
-def multiply(dst, left, right):
-    """Multiply two tiles on GpSimd: Vector is busy with the scans."""
-    nisa.tensor_tensor(dst=dst, data1=left, data2=right, op=nl.multiply, engine=nisa.engine.gpsimd)
+def recurrence(delta, driven, rate, b):
+    """Return exp(delta · rate) and driven · b: by what h decays, and what is added to it."""
+    decay = nl.ndarray(delta.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=decay, op=nl.exp, data=delta, scale=rate)
+    drive = nl.ndarray(delta.shape, dtype=nl.float32, buffer=nl.sbuf)
+    multiply(drive, driven, b)
+    return decay, drive
+
+
+def multiply(dst, data, coefficient):
+    """Multiply by a coefficient, which may span more partitions, on GpSimd: Vector is busy with the scans."""
+    size = data.shape[0]
+    nisa.tensor_tensor(dst=dst, data1=data, data2=coefficient[0:size, :], op=nl.multiply, engine=nisa.engine.gpsimd)
 
 
 def load_coefficients(b, c, partitions):
-    """Return tiles (b, c) of each state of [states, width], the same on all partitions; one DMA each, to start early."""
+    """Return tiles (b, c) of each of [states, width], the same on all partitions; one DMA each, to start early."""
     states, width = b.shape
     pairs = []
     for s in range(states):

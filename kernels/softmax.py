@@ -37,7 +37,7 @@ def softmax(x):
 
 def exponentiate(tile):
     """Return exp(tile - maximum of the row) in float32, and its sum per row."""
-    partitions, group, columns = tile.shape
+    partitions, group = tile.shape[0], tile.shape[1]
     weights = tile  # float32 weights take the place of their scores
     if "32" not in str(tile.dtype):
         weights = nl.ndarray(tile.shape, dtype=nl.float32, buffer=nl.sbuf)

@@ -1,4 +1,4 @@
-"""The command line: ``neurosim demo``, ``run``, ``profile``, ``chips``."""
+"""The command line: ``neurosim demo``, ``run``, ``profile``, ``time``, ``chips``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ app = typer.Typer(
 )
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON, too.")]
+Perfetto = Annotated[
+    Path | None,
+    typer.Option("--perfetto", metavar="FILE", help="Write a trace for ui.perfetto.dev, too; .gz compresses it."),
+]
 ChipName = Annotated[
     str | None,
     typer.Option("--chip", help="A chip's name or device file; by default NEURON_PLATFORM_TARGET_OVERRIDE, else trn2."),
@@ -74,6 +78,10 @@ def profile(
     json_file: Json = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     values: Annotated[bool, typer.Option(help="Compute; without, record and time only.")] = True,
+    perfetto: Perfetto = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
+    ] = None,
 ) -> None:
     """Run one kernel on random inputs of the given shapes and print its report."""
     import neurosim
@@ -86,6 +94,39 @@ def profile(
     summary = result.summary()
     _print_report(summary)
     _write_json(json_file, summary)
+    if perfetto is not None:
+        result.perfetto(perfetto)
+    if save is not None:
+        result.program.save(save)
+
+
+@app.command()
+def time(
+    program_file: Annotated[Path, typer.Argument(metavar="FILE", help="What neurosim profile --save wrote.")],
+    chip: Annotated[
+        str | None, typer.Option("--chip", help="A chip's name or device file; by default the program's own chip.")
+    ] = None,
+    json_file: Json = None,
+    perfetto: Perfetto = None,
+    first_us: Annotated[float, typer.Option(help="The trace begins with what happens at this time, in µs.")] = 0.0,
+    last_us: Annotated[float | None, typer.Option(help="The trace ends with what begins before, in µs.")] = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="The trace has only this engine: tensor, dma, dma3, …; repeatable.")
+    ] = None,
+    line: Annotated[
+        list[str] | None, typer.Option(metavar="FILE[:LINE]", help="Only what this line caused; repeatable.")
+    ] = None,
+) -> None:
+    """Time a saved program again, on its own chip or on a variant of it, and print its report."""
+    from neurosim.run import reopen
+
+    result = reopen(program_file, chip)
+    summary = result.summary()
+    _print_report(summary)
+    _write_json(json_file, summary)
+    if perfetto is not None:
+        first_ps, last_ps = round(first_us * 10**6), None if last_us is None else round(last_us * 10**6)
+        result.perfetto(perfetto, first_ps=first_ps, last_ps=last_ps, engines=engine or (), lines=line or ())
 
 
 @app.command()

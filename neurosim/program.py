@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 from neurosim.dtypes import DType
@@ -202,3 +203,30 @@ class Program:
     def where(self, index: int) -> tuple[Frame, ...]:
         """Return the kernel's call stack at a record, innermost frame first."""
         return self.stacks[self.stack_ids[index]]
+
+    def listing(self, first: int = 0, last: int | None = None) -> str:
+        """Return the program as text, a line per record: see :mod:`neurosim.listing`."""
+        from neurosim.listing import listing  # what a program can be made into loads when it is asked for
+
+        return listing(self, first, last)
+
+    def save(self, path: str | Path) -> None:
+        """Write the program to a file, whole or not at all: see :mod:`neurosim.program_file`.
+
+        Raises:
+            ConfigurationError: the file cannot be written.
+        """
+        from neurosim.program_file import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Program:
+        """Read a program from a file.
+
+        Raises:
+            ConfigurationError: there is no such file, another version wrote it, or it is broken.
+        """
+        from neurosim.program_file import load
+
+        return load(path)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,15 @@ from neurosim.chip import Chip
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.view import NkiTensor
+
+
+_SINCE_TRN3: Final = {
+    "abs_max": "take nl.abs first, then the maximum",
+    "abs_min": "take nl.abs first, then the minimum",
+    "square": "multiply the tile with itself by nisa.tensor_tensor",
+    "relu": "take nl.maximum with 0.0",
+}
+"""Operators of Vector that only NeuronCore-v4 has, and what to do without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +161,13 @@ def within_bank(name: str, tensor: NkiTensor, bank_bytes: int) -> Broken | None:
 
 
 def operator_exists(op: str, chip: Chip) -> Broken | None:
-    """The generation has the operator (source: AWS Neuron SDK, ``nl.abs_max`` and ``nl.abs_min``)."""
-    if chip.generation >= 4 or op not in ("abs_max", "abs_min"):
+    """The generation has the operator.
+
+    Source: AWS Neuron SDK, ``release-notes/components/nki.rst``, NKI 0.4.0: what is new there is ``trn3`` only.
+    """
+    if chip.generation >= 4 or op not in _SINCE_TRN3:
         return None
-    return Broken(f"nl.{op} needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "take nl.abs first, then the maximum")
+    return Broken(f"nl.{op} needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), _SINCE_TRN3[op])
 
 
 def access_rules(name: str, tensor: NkiTensor, chip: Chip) -> Iterator[Broken | None]:

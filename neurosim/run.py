@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from neurosim.arguments import Arguments, outputs
 from neurosim.chip import Chip
-from neurosim.devices import load_chip
-from neurosim.errors import NeurosimError
+from neurosim.devices import available, load_chip
+from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.lifetimes import check_capacity
 from neurosim.program import Program
@@ -58,6 +58,31 @@ class Result:
 
         return report(self.summary())
 
+    def perfetto(
+        self,
+        path: str | Path,
+        *,
+        first_ps: int = 0,
+        last_ps: int | None = None,
+        engines: Sequence[str] = (),
+        lines: Sequence[str] = (),
+    ) -> None:
+        """Write a trace that https://ui.perfetto.dev opens; compressed where the name ends in ``.gz``.
+
+        Args:
+            path: the file.
+            first_ps, last_ps: only what overlaps this time.
+            engines: only these tracks: names of ``Timeline.units``, or ``dma`` for all DMA engines and queues.
+            lines: only what these kernel lines caused: ``matmul.py:61``, or ``matmul.py`` for a whole file.
+
+        Raises:
+            ConfigurationError: the file cannot be written, or an option names what is not there.
+        """
+        from neurosim.report.perfetto import TraceOptions, write_trace
+
+        options = TraceOptions(first_ps, last_ps, tuple(engines), tuple(lines))
+        write_trace(path, self.program, self.timelines, self.chip, kernel_name=self.kernel_name, options=options)
+
     def __repr__(self) -> str:
         return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"
 
@@ -88,6 +113,26 @@ def simulate(
     simulated.__name__ = getattr(function, "__name__", "kernel")
     simulated.__doc__ = function.__doc__
     return simulated
+
+
+def reopen(path: str | Path, chip: str | Path | Chip | None = None) -> Result:
+    """Return a saved program as a :class:`Result` without outputs, to time and report it again.
+
+    Args:
+        path: what ``Program.save`` wrote.
+        chip: the chip to time it on; by default its own, which must be one that comes with neurosim.
+
+    Raises:
+        ConfigurationError: no program in the file, or no such chip.
+    """
+    program = Program.load(path)
+    if chip is None and program.chip_name not in available():
+        raise ConfigurationError(
+            f"{path} was recorded for {program.chip_name!r}, which does not come with neurosim",
+            advice="give the chip's device file, as in --chip mychip.toml",
+        )
+    frames = program.where(0) if len(program) else ()
+    return Result(None, program, load_chip(chip or program.chip_name), frames[-1].function if frames else "kernel")
 
 
 def profile(

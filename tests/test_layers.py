@@ -67,7 +67,8 @@ ROWS = (
     Row("neurosim.errors"),
     Row("neurosim.engines"),
     Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
-    Row("neurosim.program", own=RECORD, packages=("numpy",)),
+    # The record's methods call what makes text and files of it, when they are asked to.
+    Row("neurosim.program", own=(*RECORD, "neurosim.listing", "neurosim.program_file"), packages=("numpy",)),
     Row("neurosim.chip", own=("neurosim.errors",)),
     # Arithmetic on arrays. It knows formats and nothing of tensors, engines or time.
     Row("neurosim.numerics", own=FORMATS, packages=("numpy",)),

@@ -29,7 +29,7 @@ SHAPE: Final = (32, 16)
 
 _TILE: Final = re.compile(
     r"(?:(?P<memory>sbuf|psum|hbm) )?(?P<dtype>[A-Za-z]\w*)\[(?P<shape>\d+(?:, \d+)*)\](?: < (?P<below>\d+)| = (?P<value>\d+))?"
-    r"(?: (?P<how>gather|select) (?P<index>.+))?"
+    r"(?: at (?P<start>\d+))?(?P<gaps> with gaps)?(?: (?P<how>gather|select) (?P<index>.+))?"
 )
 _TABLES: Final = ("also", "refused", "ignored", "shaped")
 """Entries of an instruction's table in the examples that are no operands."""
@@ -45,6 +45,8 @@ class Tile:
         memory: where it lives.
         below: integers are drawn from 0 up to this, exclusive.
         value: what all elements are, None for random data.
+        start: the partition it begins at.
+        gaps: whether its free axes take every second element of a larger tensor.
         how: ``gather`` for a view with one index per row of axis 0, ``select`` for one with one index in all.
         index: the tile that holds the indices.
     """
@@ -54,12 +56,16 @@ class Tile:
     memory: Memory = Memory.sbuf
     below: int = 8
     value: int | None = None
+    start: int = 0
+    gaps: bool = False
     how: str = ""
     index: Tile | None = None
 
     def __str__(self) -> str:
         memory = "" if self.memory is Memory.sbuf else f"{self.memory.value} "
         text = f"{memory}{self.dtype or 'T'}{list(self.shape)}"
+        text += f" at {self.start}" if self.start else ""
+        text += " with gaps" if self.gaps else ""
         return f"{text} {self.how} {self.index}" if self.how else text
 
 
@@ -170,6 +176,8 @@ def _tile(match: re.Match[str]) -> Tile:
         Memory(match["memory"] or "sbuf"),
         int(match["below"] or 8),
         int(match["value"]) if match["value"] else None,
+        int(match["start"] or 0),
+        bool(match["gaps"]),
         match["how"] or "",
         parse(match["index"]) if match["index"] else None,
     )

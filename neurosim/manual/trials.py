@@ -137,6 +137,11 @@ def _laid_out(kernel: Kernel, dtype: DType, name: str, tile: Tile, layout: str) 
     def allocated(*shape: int) -> NkiTensor:
         return kernel.allocate(shape, dtype, tile.memory, name)
 
+    if tile.start or tile.gaps:
+        step = 2 if tile.gaps else 1
+        made = allocated(tile.start + rows, *(step * extent for extent in tile.shape[1:]))
+        free = (slice(0, step * extent, step) for extent in tile.shape[1:])
+        return made, made[(slice(tile.start, tile.start + rows), *free)]
     if layout == "offset":
         made = allocated(*outer, last + 5)
         return made, made[..., 5 : last + 5]

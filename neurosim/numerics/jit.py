@@ -199,10 +199,10 @@ class _Pool:
         if work < _PARALLEL_MIN:
             one()
             return
-        count = self.threads()
         start = time.perf_counter_ns()
         wanted = self.serial_time >= _LEARN_NS and start >= self.resume
-        if count == 1 or not wanted or not self.lock.acquire(blocking=False):
+        count = self.threads() if wanted else 1
+        if count == 1 or not self.lock.acquire(blocking=False):
             one()
             self._learn(time.perf_counter_ns() - start, work)
             return

@@ -8,6 +8,7 @@ import nki.language as nl
 import numpy as np
 import pytest
 
+import neurosim
 from neurosim.errors import Uninitialized
 
 SHAPE = (4, 12)
@@ -223,3 +224,22 @@ def test_time(machine):
     busy, complete = machine.time("tensor_copy_predicated", onto(1.0), *arrays)
     assert busy == pytest.approx((60 + 1.065 * 512) / 0.96, rel=1e-3)
     assert complete == pytest.approx((150 + 1.065 * 512) / 0.96, rel=1e-3)
+
+
+def test_without_values_everything_counts_as_written():
+    """``values=False`` records and times; predicates are taken as true."""
+
+    def kernel(src, predicate):
+        tile, chosen = nl.ndarray(SHAPE, nl.float32, nl.sbuf), nl.ndarray(SHAPE, nl.uint8, nl.sbuf)
+        nisa.dma_copy(dst=tile, src=src)
+        nisa.dma_copy(dst=chosen, src=predicate)
+        made = nl.ndarray(SHAPE, nl.float32, nl.sbuf)
+        nisa.tensor_copy_predicated(dst=made, src=tile, predicate=chosen)
+        out = nl.ndarray(SHAPE, nl.float32, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=made)
+        return out
+
+    specs = neurosim.spec(SHAPE, nl.float32), neurosim.spec(SHAPE, nl.uint8)
+    result = neurosim.profile(kernel, values=False)(*specs)
+    again = neurosim.profile(kernel)(np.ones(SHAPE, np.float32), np.ones(SHAPE, np.uint8))
+    assert result.timeline.makespan_ps == again.timeline.makespan_ps

@@ -164,5 +164,9 @@ def test_time(machine):
     name = "scalar_tensor_tensor"
     assert machine.time(name, fused(), ones, ones)[0] == pytest.approx((60 + 512) / 0.96, rel=1e-3)
     assert machine.time(name, fused(), ones, ones, column)[1] == pytest.approx((150 + 512 + 58) / 0.96, rel=1e-3)
-    assert machine.time(name, fused("subtract", 2.0, "multiply"), half, half)[0] == pytest.approx((60 + 256) / 0.96, rel=1e-3)
-    assert machine.time(name, fused("add", 2.0, "multiply"), half, half)[0] == pytest.approx((60 + 512) / 0.96, rel=1e-3)
+    assert machine.time(name, fused("subtract", 2.0, "multiply"), half, half)[0] == pytest.approx(
+        (60 + 256) / 0.96, rel=1e-3
+    )
+    assert machine.time(name, fused("add", 2.0, "multiply"), half, half)[0] == pytest.approx(
+        (60 + 512) / 0.96, rel=1e-3
+    )

@@ -177,9 +177,7 @@ def test_refuses_extents_and_two_tiles_in_psum(machine):
     assert "data0 has 12 elements per partition and data1 has 6" in text
     assert "initial has 4 partitions of 2 elements" in machine.refused(scanning(), ones, ones, ones[:, :2].copy())
     assert "data0 and data1 are both in PSUM" in machine.refused(scanning(), ones, ones, psum={0, 1})
-    text = machine.refused(
-        lambda a, b: nisa.tensor_tensor_scan(a[0:2], a, b, 0.0, nl.add, nl.add), ones, ones
-    )
+    text = machine.refused(lambda a, b: nisa.tensor_tensor_scan(a[0:2], a, b, 0.0, nl.add, nl.add), ones, ones)
     assert "dst has 2 partitions and data0 has 4" in text
 
 

@@ -22,22 +22,44 @@ DOCUMENTED = {
         "dst, data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, engine=engine.unknown"
     ),
     "tensor_reduce": "dst, op, data, axis, negate=False, keepdims=False",
-    "activation": (
-        "dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle"
-    ),
+    "activation": ("dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle"),
     "activation_reduce": "dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0",
     "iota": "dst, pattern, offset=0, channel_multiplier=0",
     "affine_select": "dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op=equal, offset=0",
     "reciprocal": "dst, data",
+    "tensor_copy_predicated": "dst, src, predicate, reverse_pred=False",
+    "dma_transpose": ("dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown, oob_mode=oob_mode.error"),
+    "local_gather": "dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None",
+    "nc_n_gather": "dst, data, indices",
+    "bn_stats": "dst, data",
+    "bn_aggr": "dst, data",
+    "tensor_tensor_scan": "dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False",
+    "nc_stream_shuffle": "dst, src, shuffle_mask",
+    "max8": "dst, src",
+    "nc_find_index8": "dst, data, vals",
+    "nc_match_replace8": "dst, data, vals, imm, dst_idx=None",
+    "scalar_tensor_tensor": "dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False",
+    "tensor_scalar_reduce": (
+        "dst, data, op0, operand0, reduce_op, reduce_res=None, reverse0=False, "
+        "reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, reduce_res_negate=False"
+    ),
+    "range_select": (
+        "dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.reset_reduce, "
+        "reduce_res=None, reduce_op=maximum, range_start=0, on_false_value=-3.4028234663852886e38"
+    ),
+    "select_reduce": (
+        "dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=maximum, "
+        "reverse_pred=False"
+    ),
 }
 
 
 def default(text):
     """Return the value that the documentation writes as ``text``."""
     name, dot, member = text.partition(".")
-    if dot and not name.isdigit():
+    if dot and not name.lstrip("-").isdigit():
         return getattr(getattr(nisa, name), member)
-    return nl.equal if text == "equal" else eval(text)
+    return getattr(nl, text) if text in ("equal", "maximum") else eval(text)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

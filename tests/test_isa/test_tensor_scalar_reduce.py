@@ -11,7 +11,12 @@ import pytest
 from neurosim.errors import Uninitialized, UnknownBehavior
 
 SHAPE = (4, 12)
-REDUCE = {"add": (np.add, 0), "multiply": (np.multiply, 1), "maximum": (np.maximum, -np.inf), "minimum": (np.minimum, np.inf)}
+REDUCE = {
+    "add": (np.add, 0),
+    "multiply": (np.multiply, 1),
+    "maximum": (np.maximum, -np.inf),
+    "minimum": (np.minimum, np.inf),
+}
 cmd = nisa.reduce_cmd
 
 
@@ -152,13 +157,25 @@ def test_negation_is_written_and_not_kept(machine, rng):
         made = nl.ndarray(SHAPE, nl.float32, nl.sbuf)
         totals = nl.ndarray((4, 2), nl.float32, nl.sbuf)
         nisa.tensor_scalar_reduce(made, data, nl.multiply, 1.0, nl.maximum, totals[:, 0:1], reduce_res_negate=True)
-        nisa.tensor_scalar_reduce(
-            made, data, nl.multiply, 0.0, nl.maximum, totals[:, 1:2], reduce_cmd=cmd.reduce
-        )
+        nisa.tensor_scalar_reduce(made, data, nl.multiply, 0.0, nl.maximum, totals[:, 1:2], reduce_cmd=cmd.reduce)
         return totals
 
     largest = data.max(axis=1, keepdims=True)
     machine.assert_same(machine.outputs(body, data), np.hstack([-largest, np.maximum(largest, np.float32(0))]))
+
+
+def test_the_result_may_lie_in_the_destination(machine, rng):
+    """It is written last: NKI 0.6 says so of ``activation``."""
+    data = rng.standard_normal(SHAPE).astype(np.float32)
+
+    def body(data):
+        nisa.tensor_scalar_reduce(data, data, nl.multiply, 2.0, nl.add, data[:, 3:4])
+        return data
+
+    doubled = data * np.float32(2)
+    expected = doubled.copy()
+    expected[:, 3:4] = folded("add", doubled)
+    machine.assert_same(machine.outputs(body, data), expected)
 
 
 def test_registers_must_be_set_first(machine):
@@ -215,9 +232,13 @@ def test_a_hole_may_not_stay_in_the_registers(machine):
     [
         ({"op0": "bitwise_and", "operand0": 1}, "op0=nl.bitwise_and is not an arithmetic operator"),
         ({"op0": "abs_min"}, "nl.abs_min needs NeuronCore-v4 (trn3)"),
+        ({"op0": "square", "operand0": None}, "nl.square needs NeuronCore-v4 (trn3)"),
         ({"op0": "abs", "operand0": 2.0}, "nl.abs takes one side, and operand0 is given"),
         ({"operand0": None}, "nl.multiply needs operand0"),
-        ({"reduce_op": "subtract"}, "reduce_op=nl.subtract; it must be nl.add or nl.multiply or nl.maximum or nl.minimum"),
+        (
+            {"reduce_op": "subtract"},
+            "reduce_op=nl.subtract; it must be nl.add or nl.multiply or nl.maximum or nl.minimum",
+        ),
         ({"reduce_cmd": cmd.idle}, "reduce_cmd=<ReduceCmd.idle: 0>"),
         ({"reduce_cmd": 3}, "reduce_cmd=3"),
         ({"reduce_cmd": cmd.load_reduce}, "reduce_init=None with reduce_cmd.load_reduce"),

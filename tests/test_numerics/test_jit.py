@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
+import pkgutil
+import runpy
 import subprocess
 import sys
 import time
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neurosim.numerics import alu, jit, matmul, reference
+from neurosim.numerics import act, jit, matmul, reference
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMERICS = ROOT / "neurosim" / "numerics"
@@ -72,8 +75,6 @@ def test_no_fastmath_anywhere() -> None:
 
 def dispatchers() -> dict[str, Any]:
     """Every compiled function of the package, by its name."""
-    from neurosim.numerics import act, convert, reduce
-
     found: dict[str, Any] = {}
 
     def collect(value: Any) -> None:
@@ -85,16 +86,14 @@ def dispatchers() -> dict[str, Any]:
         elif isinstance(value, act.Activation):
             collect(value.kernel)
 
-    for module in (act, alu, convert, matmul, reduce):
-        for value in vars(module).values():
+    for module in pkgutil.iter_modules([str(NUMERICS)]):
+        for value in vars(importlib.import_module(f"neurosim.numerics.{module.name}")).values():
             collect(value)
     return found
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 def test_every_function_has_one_signature_and_strict_arithmetic() -> None:
-    import runpy
-
     runpy.run_path(str(EVERYTHING))["results"]()
     functions = dispatchers()
     assert len(functions) > 60
