@@ -16,7 +16,6 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.view import NkiTensor
 
-
 _SINCE_TRN3: Final = {
     "abs_max": "take nl.abs first, then the maximum",
     "abs_min": "take nl.abs first, then the minimum",

@@ -216,51 +216,48 @@ class Activation:
         name: as in ``nki.language``.
         valid_range: smallest and largest argument (after scale and bias) for which the hardware is right, or None
             for all. The bounds of ``reciprocal`` are magnitudes, of either sign.
-        table_set: the table that the Scalar engine must have loaded; "" is part of every table. Incomplete public
-            knowledge (facts: hardware.md D.22), so *assumed* where a set has one member.
         max_ulp: the bound on the error, in units in the last place of the float32 result, within the valid range.
         kernel: compiled (x (P, N), scale (P,), bias (P,), out (P, N)), all float32.
     """
 
     name: str
     valid_range: tuple[float, float] | None
-    table_set: str
     max_ulp: float
     kernel: Any
 
 
-#: name: (scalar function, valid range, table set, bound of the error in units in the last place)
-_ROWS: Final[dict[str, tuple[Any, tuple[float, float] | None, str, float]]] = {
-    "copy": (_copy, None, "", 0.0),
-    "square": (_square, None, "", 0.5),
-    "abs": (_abs, None, "", 0.0),
-    "sign": (_sign, None, "", 0.0),
-    "relu": (_relu, None, "", 0.0),
-    "sqrt": (_sqrt, (2.0**-116, 2.0**118), "", 0.5),
-    "rsqrt": (_rsqrt, (2.0**-87, 2.0**97), "", 0.51),
-    "reciprocal": (_reciprocal, (2.0**-42, 2.0**42), "", 0.5),
-    "exp": (elementary.exp_single, None, "exp", 1.0),
-    "sigmoid": (_sigmoid, None, "sigmoid", 0.51),
-    "silu": (_silu, None, "silu", 0.51),
-    "silu_dx": (_silu_dx, None, "silu", 0.51),
-    "tanh": (_tanh, None, "tanh", 0.51),
-    "softplus": (_softplus, None, "softplus", 0.51),
-    "mish": (_mish, None, "mish", 0.51),
-    "gelu": (_gelu, None, "gelu", 0.51),
-    "gelu_dx": (_gelu_dx, None, "gelu", 0.6),
-    "gelu_apprx_tanh": (_gelu_apprx_tanh, None, "gelu", 0.51),
-    "gelu_apprx_sigmoid": (_gelu_apprx_sigmoid, None, "gelu", 0.51),
-    "gelu_apprx_sigmoid_dx": (_gelu_apprx_sigmoid_dx, None, "gelu", 0.51),
-    "erf": (_erf, None, "erf", 0.51),
-    "erf_dx": (_erf_dx, None, "erf", 0.51),
-    "log": (_log, (2.0**-64, 2.0**64), "log", 0.51),
-    "sin": (_sin, (-_PI, _PI), "sin", 0.51),
-    "arctan": (_arctan, (-_HALF_PI, _HALF_PI), "arctan", 0.51),
+#: name: (scalar function, valid range, bound of the error in units in the last place)
+_ROWS: Final[dict[str, tuple[Any, tuple[float, float] | None, float]]] = {
+    "copy": (_copy, None, 0.0),
+    "square": (_square, None, 0.5),
+    "abs": (_abs, None, 0.0),
+    "sign": (_sign, None, 0.0),
+    "relu": (_relu, None, 0.0),
+    "sqrt": (_sqrt, (2.0**-116, 2.0**118), 0.5),
+    "rsqrt": (_rsqrt, (2.0**-87, 2.0**97), 0.51),
+    "reciprocal": (_reciprocal, (2.0**-42, 2.0**42), 0.5),
+    "exp": (elementary.exp_single, None, 1.0),
+    "sigmoid": (_sigmoid, None, 0.51),
+    "silu": (_silu, None, 0.51),
+    "silu_dx": (_silu_dx, None, 0.51),
+    "tanh": (_tanh, None, 0.51),
+    "softplus": (_softplus, None, 0.51),
+    "mish": (_mish, None, 0.51),
+    "gelu": (_gelu, None, 0.51),
+    "gelu_dx": (_gelu_dx, None, 0.6),
+    "gelu_apprx_tanh": (_gelu_apprx_tanh, None, 0.51),
+    "gelu_apprx_sigmoid": (_gelu_apprx_sigmoid, None, 0.51),
+    "gelu_apprx_sigmoid_dx": (_gelu_apprx_sigmoid_dx, None, 0.51),
+    "erf": (_erf, None, 0.51),
+    "erf_dx": (_erf_dx, None, 0.51),
+    "log": (_log, (2.0**-64, 2.0**64), 0.51),
+    "sin": (_sin, (-_PI, _PI), 0.51),
+    "arctan": (_arctan, (-_HALF_PI, _HALF_PI), 0.51),
 }
 
 ACTIVATIONS: Final[dict[str, Activation]] = {
-    name: Activation(name, valid_range, table_set, max_ulp, _make(name, scalar))
-    for name, (scalar, valid_range, table_set, max_ulp) in _ROWS.items()
+    name: Activation(name, valid_range, max_ulp, _make(name, scalar))
+    for name, (scalar, valid_range, max_ulp) in _ROWS.items()
 }
 
 ULP_BOUND: Final[dict[str, float]] = {name: row.max_ulp for name, row in ACTIVATIONS.items()}
