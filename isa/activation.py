@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from neurosim import dtypes
+from neurosim import accumulators, dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
@@ -94,9 +94,13 @@ class _Shared:
             return
         registers = lanes.registers("accumulator")[: self.data.partitions]
         if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
+            accumulators.forget(lanes)
             registers[:] = 0.0
+        else:
+            accumulators.check_known(lanes, len(registers))
         if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
             registers[:] = registers + total
+            accumulators.taint(lanes, self.data, self.scale, self.bias)
         if self.reduce_res is not None:
             lanes.put(self.reduce_res, registers.reshape(-1, 1).copy())
 
@@ -105,9 +109,10 @@ class _Shared:
         if limits is None:
             return
         low, high = limits
-        argument = data * np.float32(scale) if isinstance(scale, float) else data * scale
-        if bias is not None:
-            argument = argument + (np.float32(bias) if isinstance(bias, float) else bias)
+        with np.errstate(all="ignore"):
+            argument = data * np.float32(scale) if isinstance(scale, float) else data * scale
+            if bias is not None:
+                argument = argument + (np.float32(bias) if isinstance(bias, float) else bias)
         magnitude = np.abs(argument) if self.op.name == "reciprocal" else argument
         outside = int(np.count_nonzero((magnitude < np.float32(low)) | (magnitude > np.float32(high))))
         if outside:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.accumulators import MAXIMUM, RunningMaximum
+from neurosim.accumulators import MAXIMUM, RunningMaximum, taint
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
@@ -91,6 +91,7 @@ class RangeSelect(RunningMaximum, Instruction, mnemonic="range_select", engines=
             self.taken &= alu.binary(op.name, rows, lanes.f32(bound)) != 0
         chosen = np.where(self.taken, lanes.f32(self.on_true_tile), np.float32(LOWEST))
         result = self.reduce(lanes, chosen)
+        taint(lanes, self.on_true_tile, where=self.taken)
         _put_lowest(lanes, self.dst, chosen)
         if self.reduce_res is not None and result is not None:
             _put_lowest(lanes, self.reduce_res, result)

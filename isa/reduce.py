@@ -22,6 +22,8 @@ from neurosim.rules import Broken, same_partitions
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
+_QUICK = ("add", "maximum")
+
 
 class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector,)):
     """Reduce the last free axes of ``data``, in float32 and in ascending order; bit operations keep integers.
@@ -103,7 +105,8 @@ class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream in."""
-        return (Lanewise("reduce", self.data.free_elements, (stream(self.data),), stream(self.dst)),)
+        quick = self.op.name in _QUICK
+        return (Lanewise("reduce", self.data.free_elements, (stream(self.data),), stream(self.dst), quick=quick),)
 
 
 tensor_reduce = emit(TensorReduce)

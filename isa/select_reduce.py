@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.accumulators import MAXIMUM, RunningMaximum
+from neurosim.accumulators import MAXIMUM, RunningMaximum, taint
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
@@ -65,6 +65,8 @@ class SelectReduce(RunningMaximum, Instruction, mnemonic="select_reduce", engine
         other = lanes.column(self.on_false)
         chosen = np.where(self.taken, lanes.f32(self.on_true), np.asarray(other, np.float32))
         result = self.reduce(lanes, chosen)
+        taint(lanes, self.on_true, where=self.taken)
+        taint(lanes, self.on_false, where=~self.taken)
         lanes.put(self.dst, chosen)
         if self.reduce_res is not None and result is not None:
             lanes.put(self.reduce_res, result)

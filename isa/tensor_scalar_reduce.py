@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neurosim.accumulators import IDENTITY, accumulate, command_rule, reduced_holes, state
+from neurosim.accumulators import IDENTITY, accumulate, command_rule, reduced_holes, state, taint
 from neurosim.chip import Chip
 from neurosim.dtypes import float32
 from neurosim.engines import Engine, Memory
@@ -90,6 +90,7 @@ class TensorScalarReduce(Instruction, mnemonic="tensor_scalar_reduce", engines=(
             value = alu.binary(op.name, data, lanes.column(self.operand0))
         start = 0.0 if self.reduce_init is None else lanes.column(self.reduce_init)
         result = accumulate(lanes, self.reduce_cmd, self.reduce_op.name, value, start)
+        taint(lanes, self.data, self.operand0, self.reduce_init)
         lanes.put(self.dst, value)
         if self.reduce_res is not None:
             lanes.put(self.reduce_res, -result if self.reduce_res_negate else result)

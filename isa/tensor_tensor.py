@@ -19,6 +19,7 @@ from neurosim.rules import Broken, not_both_in_psum, operator_exists, same_eleme
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
+_QUICK = ("add", "multiply", "subtract")
 _NOT_INTEGER = ("divide", "power", "mod", "fmod", "abs_max", "abs_min")
 
 
@@ -102,7 +103,8 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """Two streams in, one out."""
         inputs = (stream(self.data1), stream(self.data2))
-        return (Lanewise("tensor_tensor", self.dst.free_elements, inputs, stream(self.dst)),)
+        quick = self.op.name in _QUICK
+        return (Lanewise("tensor_tensor", self.dst.free_elements, inputs, stream(self.dst), quick=quick),)
 
 
 tensor_tensor = emit(TensorTensor)

@@ -133,7 +133,7 @@ def transposed(tile, target=None):
     nisa.nc_transpose(dst=psum, data=tile)
     if target is None:
         target = nl.ndarray((columns, rows), dtype=tile.dtype, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=target, src=psum, engine=nisa.engine.scalar)
+    nisa.activation(dst=target, op=nl.copy, data=psum)  # on Scalar: Vector has more to do
     return target
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from neurosim.errors import Uninitialized, UnknownBehavior
 from neurosim.instruction import Holes, Tile
 from neurosim.lanes import Float32s, Lanes
-from neurosim.memory import Mask
+from neurosim.memory import WRITTEN, Mask
 from neurosim.modes import ReduceCmd
 from neurosim.numerics import reduce
 from neurosim.opcodes import one_of
@@ -66,22 +66,38 @@ def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, star
         Uninitialized: ``reduce`` over registers that hold nothing known.
     """
     registers = lanes.registers(_ACCUMULATOR)
-    bits = registers.view(np.uint32)
     count = len(values)
     if command is ReduceCmd.reduce:
-        unknown = np.flatnonzero(bits[:count] == _UNKNOWN)
-        if unknown.size:
-            raise Uninitialized(
-                f"accumulator register {unknown[0]} of the {lanes.engine.name} engine holds nothing known",
-                numbers=(f"{count} lanes accumulate",),
-                advice="reset as many lanes as accumulate later, and reset after reduce_cmd.idle",
-            )
+        check_known(lanes, count)
     else:
-        bits[:] = _UNKNOWN
+        forget(lanes)
         registers[:count] = IDENTITY[op] if command is ReduceCmd.reset_reduce else np.reshape(start, -1)
     running = np.concatenate([registers[:count].reshape(-1, 1), values], axis=1)
     registers[:count] = reduce.reduce_free(op, running)[:, 0]
     return registers[:count].reshape(-1, 1).copy()
+
+
+def check_known(lanes: Lanes, count: int) -> None:
+    """Refuse to use registers 0 to ``count`` where one holds nothing known."""
+    unknown = np.flatnonzero(lanes.registers(_ACCUMULATOR).view(np.uint32)[:count] == _UNKNOWN)
+    if unknown.size:
+        raise Uninitialized(
+            f"accumulator register {unknown[0]} of the {lanes.engine.name} engine holds nothing known",
+            numbers=(f"{count} lanes accumulate",),
+            advice="reset as many lanes as accumulate later, and reset after reduce_cmd.idle",
+        )
+
+
+def taint(lanes: Lanes, *tiles: Any, where: Mask | None = None) -> None:
+    """Leave unknown the registers of lanes that were reduced from unwritten elements of ``tiles``.
+
+    ``where`` [P, N] says which elements took part; all of them by default.
+    """
+    for tile in tiles:
+        if isinstance(tile, Tile) and not lanes.is_written(tile):
+            holes = np.less(lanes.states(tile), WRITTEN).reshape(tile.partitions, -1)
+            rows = (holes if where is None else holes & where).any(axis=1)
+            lanes.registers(_ACCUMULATOR).view(np.uint32)[: tile.partitions][rows] = _UNKNOWN
 
 
 def forget(lanes: Lanes) -> None:

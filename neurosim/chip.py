@@ -86,6 +86,8 @@ class Tensor:
     transpose_latency_cycles: float = _in("cycles")
     load_cycles: float = _in("cycles")
     fast_load_cycles: float = _in("cycles")
+    wide_transpose_passes: int = _in("count")
+    transpose_hold_ratio: float = _in("ratio")
 
     def peak_tflop_per_s(self, passes: int = 1) -> float:
         """Peak rate of a matrix multiplication whose operands stream ``passes`` times: 1, or 4 for float32."""
@@ -94,7 +96,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
-    """The Vector engine. Rates are cycles per free element; latencies run from issue to completion."""
+    """The Vector engine. Rates are cycles per free element; latencies run from issue to completion.
+
+    ``pair`` is two tiles in SBUF, ``half`` an operation on ``fast_formats`` only.
+    """
 
     clock_ghz: float = _in("GHz")
     latency_cycles: float = _in("cycles")
@@ -104,12 +109,17 @@ class Vector:
     double_cycles_per_element: float = _in("cycles/element")
     quad_cycles_per_element: float = _in("cycles/element")
     widening_cycles_per_element: float = _in("cycles/element")
+    fast_formats: tuple[str, ...] = _in("formats")
+    pair_cycles_per_element: float = _in("cycles/element")
+    half_pair_cycles_per_element: float = _in("cycles/element")
+    half_reduce_cycles_per_element: float = _in("cycles/element")
     reciprocal_cycles_per_element: float = _in("cycles/element")
     scan_cycles_per_element: float = _in("cycles/element")
     predicated_cycles_per_element: float = _in("cycles/element")
     bn_aggr_cycles_per_element: float = _in("cycles/element")
     memset_latency_cycles: float = _in("cycles")
     memset_cycles_per_element: float = _in("cycles/element")
+    half_zero_cycles_per_element: float = _in("cycles/element")
     shuffle_latency_cycles: float = _in("cycles")
     mask_load_cycles: float = _in("cycles")
     accumulator_issue_cycles: float = _in("cycles")
@@ -122,6 +132,7 @@ class Scalar:
 
     clock_ghz: float = _in("GHz")
     cycles_per_element: float = _in("cycles/element")
+    fast_cycles_per_element: float = _in("cycles/element")
     copy_latency_cycles: float = _in("cycles")
     copy_psum_latency_cycles: float = _in("cycles")
     copy_issue_cycles: float = _in("cycles")
@@ -189,9 +200,10 @@ class Dma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """Semaphores between engines."""
+    """Semaphores: between engines, and of an engine that waits for its own earlier result."""
 
     semaphore_ns: float = _in("ns")
+    own_semaphore_ns: float = _in("ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +249,17 @@ class Chip:
         if found is None:
             raise _unknown(self.name, path)
         return found
+
+    def standings(self) -> dict[str, int]:
+        """Return how many figures have each standing, from best to worst."""
+        found = [figure.standing for figure in self.figures.values()]
+        return {standing: found.count(standing) for standing in STANDINGS}
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether any figure was measured on this chip; if not, nothing tells how far its times are right."""
+        counts = self.standings()
+        return counts["measured"] + counts["fitted"] > 0
 
     def replace(self, **changes: Any) -> Chip:
         """Return a variant of this chip.
@@ -286,19 +309,67 @@ _FIELDS: Final = {path: kind for path, (kind, _) in _KINDS.items()}
 _UNITS: Final = {path: unit for path, (_, unit) in _KINDS.items()}
 
 
-def load(path: str | Path) -> Chip:
+def load(path: str | Path, bases: Path | None = None) -> Chip:
     """Read a device file.
 
+    A file that begins with ``base = "trn2"`` takes what it does not say from that chip's file. What was measured
+    on the base, or fitted to it, is assumed for the chip.
+
+    Args:
+        path: the file.
+        bases: the folder of the files that ``base`` names; by default the file's own.
+
     Raises:
-        ConfigurationError: the file is missing or no TOML, or a field is unknown, missing or senseless.
+        ConfigurationError: a file is missing or no TOML, or a field is unknown, missing or senseless.
     """
     path = Path(path)
+    tree = _parse(path)
+    base = tree.pop("base", None)
+    figures = _figures(path, tree)
+    if base is not None:
+        inherited = _inherit(path, base, bases or path.parent)
+        inherited.pop("chip.name", None)
+        figures = inherited | figures
+    missing = [name for name in _FIELDS if name not in figures]
+    if missing:
+        raise ConfigurationError(
+            f"{path.name}: missing field {missing[0]}",
+            numbers=(f"{len(missing)} missing: " + ", ".join(missing),),
+            advice=f"add [{missing[0]}] with value, unit = {_UNITS[missing[0]]!r}, source and standing",
+        )
+    return _build({name: figures[name] for name in _FIELDS})
+
+
+def _parse(path: Path) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"device file {path}: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"device file {path} is no TOML", numbers=(str(error),)) from error
+
+
+def _inherit(path: Path, base: Any, folder: Path) -> dict[str, Figure]:
+    """Return the figures of another file, as far as they hold for this one's chip."""
+    file = folder / f"{base}.toml"
+    if not isinstance(base, str) or not file.is_file():
+        known = ", ".join(sorted(found.stem for found in folder.glob("*.toml")))
+        raise ConfigurationError(f"{path.name}: there is no base {base!r}", numbers=(f"known: {known}",))
+    tree = _parse(file)
+    if "base" in tree:
+        raise ConfigurationError(f"{path.name}: base {base!r} has a base itself", advice="name that one")
+    return {
+        name: Figure(
+            figure.value,
+            figure.unit,
+            f"{base}: {figure.source}",
+            "documented" if figure.standing == "documented" else "assumed",
+        )
+        for name, figure in _figures(file, tree).items()
+    }
+
+
+def _figures(path: Path, tree: Mapping[str, Any]) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for section, entries in tree.items():
         if section not in _SECTIONS or not isinstance(entries, dict):
@@ -309,14 +380,7 @@ def load(path: str | Path) -> Chip:
             )
         for name, entry in entries.items():
             figures[f"{section}.{name}"] = _figure(path.name, f"{section}.{name}", entry)
-    missing = [name for name in _FIELDS if name not in figures]
-    if missing:
-        raise ConfigurationError(
-            f"{path.name}: missing field {missing[0]}",
-            numbers=(f"{len(missing)} missing: " + ", ".join(missing),),
-            advice=f"add [{missing[0]}] with value, unit = {_UNITS[missing[0]]!r}, source and standing",
-        )
-    return _build(figures)
+    return figures
 
 
 def _figure(file: str, path: str, entry: Any) -> Figure:

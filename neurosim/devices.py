@@ -11,7 +11,7 @@ from neurosim.chip import load as load_device
 from neurosim.errors import ConfigurationError
 
 DEFAULT = "trn2"
-_ALIASES = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "inf2": "trn1"}
+_ALIASES = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
 
 
 def folder() -> Path:
@@ -39,6 +39,8 @@ def _packaged(name: str) -> Chip:
 def load_chip(chip: str | Path | Chip | None = None) -> Chip:
     """Return a chip: given as such, by name, as a device file's path; by default as the environment says, or trn2.
 
+    A device file of one's own may begin with ``base = "trn2"`` and hold a name and what differs.
+
     Raises:
         ConfigurationError: an unknown name, or a broken file.
     """
@@ -51,7 +53,7 @@ def load_chip(chip: str | Path | Chip | None = None) -> Chip:
         return _packaged(name)
     path = Path(chip)
     if path.suffix == ".toml" and path.is_file():
-        return load_device(path)
+        return load_device(path, folder())
     raise ConfigurationError(
         f"unknown chip {str(chip)!r}",
         numbers=("known: " + ", ".join(available()),),

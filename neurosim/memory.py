@@ -99,7 +99,7 @@ class Storage:
         self._granule = granule
         self._shadow: Bytes | None = None
         self._pending_bytes = 0
-        self._owners: npt.NDArray[np.uint16] | None = None
+        self._owners: npt.NDArray[np.uint32] | None = None
 
     @property
     def buffer(self) -> Bytes:
@@ -192,7 +192,7 @@ class Storage:
     def own(self, tensor: NkiTensor, owner: int) -> None:
         """Remember which tensor wrote the bytes of a plane last."""
         if self._owners is None:
-            self._owners = np.zeros(self.size_bytes, np.uint16)
+            self._owners = np.zeros(self.size_bytes, np.uint32)
         tensor.over(self._owners, 1)[...] = owner
 
     def foreign_owner(self, tensor: NkiTensor, owner: int) -> int | None:

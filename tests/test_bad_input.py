@@ -507,7 +507,13 @@ def by_matmul(tile):
 def masked(tile):
     made = nl.ndarray(tile.shape, dtype=tile.dtype)
     nisa.affine_select(
-        dst=made, pattern=[[1, 6]], channel_multiplier=0, offset=-3, on_true_tile=tile, on_false_value=0.0, cmp_op=nl.less
+        dst=made,
+        pattern=[[1, 6]],
+        channel_multiplier=0,
+        offset=-3,
+        on_true_tile=tile,
+        on_false_value=0.0,
+        cmp_op=nl.less,
     )
     return made
 

@@ -166,6 +166,31 @@ def test_without_values_there_is_a_time_all_the_same(folder: Path) -> None:
     assert without.stdout == with_values.stdout
 
 
+def test_a_saved_program_is_timed_again(folder: Path) -> None:
+    words = ("--perfetto", "first.json", "--save", "double.nsim")
+    done = neurosim("profile", "double.py:double", "64x32:float32", "--chip", "trn2", *words, folder=folder)
+    assert done.returncode == 0, done.stderr
+    again = neurosim("time", "double.nsim", "--perfetto", "second.json", folder=folder)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == done.stdout
+    assert (folder / "second.json").read_bytes() == (folder / "first.json").read_bytes()
+
+
+def test_a_trace_of_one_engine_and_line(folder: Path) -> None:
+    neurosim("profile", "double.py:double", "64x32:float32", "--save", "double.nsim", folder=folder)
+    options = ("--engine", "vector", "--line", "double.py:11", "--first-us", "1", "--last-us", "1000")
+    done = neurosim("time", "double.nsim", "--perfetto", "part.json", *options, folder=folder)
+    assert done.returncode == 0, done.stderr
+    trace = json.loads((folder / "part.json").read_text(encoding="utf-8"))
+    assert [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"] == ["tensor_scalar"]
+
+
+def test_a_file_that_is_no_program(folder: Path) -> None:
+    done = neurosim("time", "double.py", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ConfigurationError: double.py is no program file, or a broken one")
+
+
 def test_run_is_like_python(folder: Path) -> None:
     done = neurosim("run", "script.py", "a", "--flag", folder=folder)
     assert done.returncode == 0, done.stderr

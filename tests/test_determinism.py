@@ -1,4 +1,4 @@
-"""The same kernel gives the same bytes: values, record, times and reports, whatever the threads, the hash seed, BLAS."""
+"""The same kernel gives the same bytes: values, record, times, reports; whatever the threads, the hash seed, BLAS."""
 
 from __future__ import annotations
 
@@ -84,7 +84,11 @@ BLAS = {
 SETTINGS = {
     "one thread, seed 0, BLAS set": {"NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | BLAS,
     "two threads, seed 1, BLAS unset": {"NUMBA_NUM_THREADS": "2", "PYTHONHASHSEED": "1"},
-    "two threads, another BLAS": {"NUMBA_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Prescott"},
+    "two threads, another BLAS": {
+        "NUMBA_NUM_THREADS": "2",
+        "OPENBLAS_NUM_THREADS": "2",
+        "OPENBLAS_CORETYPE": "Prescott",
+    },
 }
 
 

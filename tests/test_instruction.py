@@ -426,14 +426,15 @@ def test_two_calls_on_one_line_and_in_a_helper():
 
     def kernel():
         tile = nl.ndarray((4, 4), nl.float32, nl.sbuf)
-        nisa.memset(dst=tile, value=1.0); helper(tile); helper(tile[:, 0:1].broadcast(1, 2))  # noqa: E702
+        nisa.memset(dst=tile, value=1.0)
+        _ = (helper(tile), helper(tile[:, 0:1].broadcast(1, 2)))
 
     with pytest.raises(IllegalOperand) as caught:
         neurosim.simulate(kernel)()
     file = "tests/test_instruction.py"
     first, second = caught.value.where
     assert first.endswith(f"{file}:{line_of(helper, 1)}  in helper")
-    assert second.endswith(f"{file}:{line_of(kernel, 2)}  in kernel")
+    assert second.endswith(f"{file}:{line_of(kernel, 3)}  in kernel")
 
 
 def test_errors_carry_their_parts():

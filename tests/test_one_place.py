@@ -159,7 +159,11 @@ def test_names_in_listing_report_and_trace(result, tmp_path):
         (lambda t: weighted_difference(t, t[:, 0:4], t), IllegalOperand, "dst has 8 elements per partition and data1"),
         (lambda t: weighted_difference(t, t, t, weight=t), IllegalOperand, "weight has 4 partitions of 8 elements"),
         (lambda t: weighted_difference(t, t, 1.0), IllegalOperand, "data2 is 1.0 (float); it must be a tensor"),
-        (lambda t: weighted_difference(t, t, t, weight="1"), IllegalOperand, "weight is '1' (str); it must be a tensor or"),
+        (
+            lambda t: weighted_difference(t, t, t, weight="1"),
+            IllegalOperand,
+            "weight is '1' (str); it must be a tensor or",
+        ),
         (lambda t: weighted_difference(t, t, t, squared=1), IllegalOperand, "squared=1 is not a bool"),
         (lambda t: weighted_difference(t, t, t, engine=nisa.engine.scalar), IllegalOperand, "cannot run on"),
         (lambda t: weighted_difference(t, t), IllegalCall, "missing 1 required positional argument: 'data2'"),
@@ -180,7 +184,7 @@ def test_checking(body, error, what):
 
 
 def test_a_misspelt_operand_is_corrected():
-    with pytest.raises(IllegalCall, match="did you mean weight?"):
+    with pytest.raises(IllegalCall, match=r"did you mean weight\?"):
         neurosim.simulate(lambda: weighted_difference(None, None, None, wieght=2.0))()
 
 

@@ -138,9 +138,7 @@ def test_tensors_with_addresses_share_a_plane():
 def test_registers_are_storages():
     def kernel():
         tile = nl.ones((4, 4), nl.float32)
-        nisa.activation(
-            dst=tile, op=nl.copy, data=tile, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce
-        )
+        nisa.activation(dst=tile, op=nl.copy, data=tile, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
 
     program = neurosim.simulate(kernel)().program
     record = program.record(1)

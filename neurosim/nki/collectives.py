@@ -8,6 +8,7 @@ from neurosim.nki._missing import missing
 
 _NAMES = frozenset(
     {
+        "ReplicaGroup",
         "all_gather",
         "all_gather_v",
         "all_reduce",
@@ -15,6 +16,7 @@ _NAMES = frozenset(
         "all_to_all_v",
         "collective_permute",
         "collective_permute_implicit",
+        "collective_permute_implicit_current_processing_rank_id",
         "collective_permute_implicit_reduce",
         "rank_id",
         "reduce_scatter",

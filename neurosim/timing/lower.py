@@ -242,8 +242,9 @@ def _edges(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Return starts, consumers, delays and reasons, by producer.
 
-    A result crosses to another engine through a semaphore. On one engine, a reader waits for the result; a
-    write after a read or a write needs no more than the engine's own order.
+    A result crosses to another engine through a semaphore. On one engine, a reader waits for the result,
+    through a semaphore of its own on some generations; a write after a read or a write needs no more than the
+    engine's own order.
     """
     found = dependences(program)
     firsts = np.array(found.starts, dtype=np.int64)
@@ -254,7 +255,9 @@ def _edges(
     is_local = (units[consumer] == units[producer]) & ~from_dma
     is_order = (kind == Dependence.WAR) | (kind == Dependence.WAW)
     keep = ~(is_local & is_order & ~is_dma[consumer])
-    semaphore_ps = round(chip.sync.semaphore_ns * 1000)
+    semaphore_ps, own_semaphore_ps = (
+        round(ns * 1000) for ns in (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns)
+    )
     reasons = np.empty(len(Dependence), dtype=np.int64)
     reasons[Dependence.RAW] = Stall.DATA_ENGINE
     reasons[[Dependence.WAR, Dependence.WAW]] = Stall.OVERWRITE
@@ -264,7 +267,7 @@ def _edges(
     later, earlier = depth_edges
     consumer = np.concatenate([consumer[keep], later])
     producer = np.concatenate([producer[keep], earlier])
-    delay = np.concatenate([np.where(is_local, 0, semaphore_ps)[keep], np.zeros_like(later)])
+    delay = np.concatenate([np.where(is_local, own_semaphore_ps, semaphore_ps)[keep], np.zeros_like(later)])
     reason = np.concatenate([reason[keep], np.full_like(later, Stall.QUEUE)])
     order = np.argsort(producer, kind="stable")
     starts = np.zeros(len(units) + 1, dtype=np.int64)

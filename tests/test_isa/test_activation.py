@@ -146,15 +146,9 @@ def test_special_values(machine, special):
         machine.assert_same(
             machine.outputs(activator("exp"), data), np.array([[np.inf, 0, np.nan, np.inf, 0, 1, 1]], F)
         )
-        machine.assert_same(
-            machine.outputs(activator("tanh"), data), np.array([[1, -1, np.nan, 1, -1, 0, -0.0]], F)
-        )
-        machine.assert_same(
-            machine.outputs(activator("sigmoid"), data)[:, :3], np.array([[1, 0, np.nan]], F)
-        )
-        machine.assert_same(
-            machine.outputs(activator("relu"), data), np.array([[np.inf, 0, np.nan, 89, 0, 0, 0]], F)
-        )
+        machine.assert_same(machine.outputs(activator("tanh"), data), np.array([[1, -1, np.nan, 1, -1, 0, -0.0]], F))
+        machine.assert_same(machine.outputs(activator("sigmoid"), data)[:, :3], np.array([[1, 0, np.nan]], F))
+        machine.assert_same(machine.outputs(activator("relu"), data), np.array([[np.inf, 0, np.nan, 89, 0, 0, 0]], F))
 
 
 # -- valid ranges -----------------------------------------------------------------------------------------------------
@@ -339,6 +333,29 @@ def test_registers_must_be_set_first(machine):
     machine.refused(reader, np.zeros((4, 8), F), error=Uninitialized)
 
 
+def test_registers_hold_as_many_lanes_as_were_reset(machine):
+    def body(tile):
+        nisa.activation(dst=tile[0:64], op=nl.copy, data=tile[0:64], reduce_op=nl.add, reduce_cmd=REDUCE.reset_reduce)
+        nisa.activation(dst=tile, op=nl.copy, data=tile, reduce_op=nl.add, reduce_cmd=REDUCE.reduce)
+
+    text = machine.refused(body, np.zeros((128, 8), F), error=Uninitialized)
+    assert "accumulator register 64 of the scalar engine holds nothing known" in text
+
+
+def test_a_hole_stays_in_the_registers(machine):
+    """Rows that nobody wrote were summed: a later instruction must not read that sum as a number."""
+
+    def body(tile):
+        partial, total = nl.ndarray((128, 8), nl.float32, nl.sbuf), nl.ndarray((128, 1), nl.float32, nl.sbuf)
+        nisa.tensor_copy(dst=partial[0:32], src=tile[0:32])
+        nisa.activation_reduce(dst=partial, op=nl.copy, data=partial, reduce_op=nl.add, reduce_res=total)
+        nisa.activation(dst=tile[0:32], op=nl.copy, data=tile[0:32], reduce_res=total[0:32])  # these are known
+        nisa.activation(dst=tile, op=nl.copy, data=tile, reduce_op=nl.add, reduce_res=total, reduce_cmd=REDUCE.reduce)
+
+    text = machine.refused(body, np.zeros((128, 8), F), error=Uninitialized)
+    assert "accumulator register 32 of the scalar engine holds nothing known" in text
+
+
 def test_registers_are_operands_of_the_record(machine):
     """State is an operand: dependences see who writes, adds to and reads the registers."""
 
@@ -423,7 +440,7 @@ def test_refuses(machine, body, columns, message):
 
 
 def test_refuses_a_scale_that_is_not_float32(machine):
-    """"The scale parameter must have a float32 data type"."""
+    """ "The scale parameter must have a float32 data type"."""
     body = activator("copy", scale=lambda s: s)
     text = machine.refused(body, np.zeros((4, 8), F), np.zeros((4, 1), ml_dtypes.bfloat16))
     assert "scale is bfloat16; it must be float32" in text

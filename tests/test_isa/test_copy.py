@@ -58,7 +58,9 @@ def test_floats_become_integers_by_rounding_to_even_and_saturating(machine, engi
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("target", [nl.bfloat16, nl.float16, nl.float8_e4m3, nl.float8_e4m3fn, nl.float8_e5m2, nl.bool_])
+@pytest.mark.parametrize(
+    "target", [nl.bfloat16, nl.float16, nl.float8_e4m3, nl.float8_e4m3fn, nl.float8_e5m2, nl.bool_]
+)
 def test_narrowing_rounds_once_to_even(machine, rng, engine, target):
     array = rng.standard_normal((16, 256)).astype(np.float32) * np.float32(2.0) ** rng.integers(-20, 20, (16, 256))
     array = array.astype(np.float32)

@@ -391,7 +391,7 @@ def test_one_zero_hints(machine, rng):
 
 
 def test_one_zero_hints_have_no_impact_on_narrow_formats(machine, rng):
-    """"the field has no impact for non-float32 stationary"."""
+    """ "the field has no impact for non-float32 stationary"."""
     a, b = operands(rng, (32, 16, 24))
     got = machine.outputs(multiplier(is_stationary_onezero=True, is_moving_onezero=True), a, b)
     machine.assert_same(got, product(a, b))

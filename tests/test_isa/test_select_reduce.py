@@ -200,6 +200,26 @@ def test_holes_and_the_maximum(machine):
     assert "select_reduce: unwritten elements would be reduced into the accumulator registers" in text
 
 
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_a_later_reduce_knows_of_the_hole(machine, chosen):
+    """If it was on the side that was chosen."""
+
+    def body(predicate):
+        full, made = (nl.ndarray(SHAPE, nl.float32, nl.sbuf) for _ in range(2))
+        nisa.memset(dst=full[:, 0:11], value=3.0)
+        largest = nl.ndarray((4, 1), nl.float32, nl.sbuf)
+        nisa.select_reduce(made, predicate, full, 0.0, largest, cmd.reset_reduce)
+        nisa.select_reduce(made[:, 0:4], predicate[:, 0:4], full[:, 0:4], 0.0, largest, cmd.reduce)
+        return largest
+
+    predicate = np.full(SHAPE, chosen, np.uint8)
+    if chosen:
+        text = machine.refused(body, predicate, error=Uninitialized)
+        assert "accumulator register 0 of the vector engine holds nothing known" in text
+    else:
+        np.testing.assert_array_equal(machine.outputs(body, predicate), np.zeros((4, 1)))
+
+
 def test_a_hole_in_the_predicate_raises_at_once(machine):
     def body(on_true):
         predicate = nl.ndarray(SHAPE, nl.uint8, nl.sbuf)

@@ -78,7 +78,9 @@ def test_float32_on_all_pairs_of_special_values(machine, special, op, engine):
 
 
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply", "maximum", "less", "logical_and"])
-@pytest.mark.parametrize("source", [ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2, np.int8])
+@pytest.mark.parametrize(
+    "source", [ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2, np.int8]
+)
 @pytest.mark.parametrize("target", [nl.float32, nl.bfloat16, nl.float8_e4m3fn, nl.int16, nl.uint8, nl.bool_])
 def test_widens_operates_and_rounds_once(machine, rng, op, source, target):
     a, b = (rng.integers(-100, 100, (8, 40)).astype(F) / 7 for _ in range(2))

@@ -62,7 +62,7 @@ def test_engine_follows_memories_by_default(machine, rng):
 
 
 def test_free_axes_are_flattened(machine, rng):
-    """"If the data tile has more than one free axis, this API implicitly flattens all free axes"."""
+    """ "If the data tile has more than one free axis, this API implicitly flattens all free axes"."""
     array = rng.standard_normal((16, 2, 3, 4)).astype(np.float32)
     np.testing.assert_array_equal(machine.outputs(transposer(), array), array.reshape(16, 24).T)
 

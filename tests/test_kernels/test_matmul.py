@@ -129,7 +129,10 @@ def test_operands_load_once_where_they_fit():
     loaded = sum(work.read_bytes for work in moved if work.source is nl.shared_hbm)
     assert loaded == a_t.nbytes + b.nbytes
     flops = sum(
-        work.flops for record in program if record.signature.instruction == "nc_matmul" for work in record.signature.work
+        work.flops
+        for record in program
+        if record.signature.instruction == "nc_matmul"
+        for work in record.signature.work
     )
     assert flops == 2 * 256 * 256 * 512
 

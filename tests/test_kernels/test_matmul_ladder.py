@@ -59,6 +59,21 @@ def test_each_rung_is_faster_on_each_chip(kernels):
         assert timeline.mfu > 0.85
 
 
+@pytest.mark.slow
+def test_the_rungs_at_the_size_of_the_tutorial(kernels):
+    """4096 × 8192 × 8192: the last rung keeps the tensor engine busy, on each chip."""
+    a_t, b = neurosim.spec((8192, 4096), "bfloat16"), neurosim.spec((8192, 8192), "bfloat16")
+    for chip in kernels.chips:
+        timelines = []
+        for rung in RUNGS:
+            run = neurosim.profile(kernels.load(f"matmul_ladder.py:{rung}"), chip=chip, values=False)
+            timelines.append(run(a_t, b).timeline)
+        times = [timeline.makespan_ps for timeline in timelines]
+        assert times == sorted(times, reverse=True)
+        assert timelines[-1].mfu > 0.95
+        assert timelines[0].mfu < 0.3
+
+
 @pytest.mark.parametrize("rung", RUNGS)
 def test_the_largest_k_fits_on_each_chip(kernels, rung):
     operand = neurosim.spec((32768, 200), "float32")

@@ -72,6 +72,7 @@ def test_on_each_chip(kernels):
         check(kernels, *inputs(kernels, 2, 1, 130, 3, 33, ml_dtypes.bfloat16), chip=chip)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "states"), [(65536, 16), (130, 4096)])
 def test_the_largest_sizes_fit_on_each_chip(kernels, channels, states):
     shapes = ((1, channels, 3), (1, channels, 3), (channels, states), (1, states, 3), (1, states, 3))
@@ -84,6 +85,6 @@ def test_refuses(kernels):
     u, delta, a, b, c = inputs(kernels, 3, 1, 3, 2, 4)
     with pytest.raises(AssertionError, match=r"b and c must be \[1, 2, 4\]"):
         kernels.run("selective_scan.py:selective_scan", u, delta, a, b, c[:, :1])
+    wide = np.ones((1, 8193, 1), np.float32)
     with pytest.raises(AssertionError, match="8193 states of 1 channels do not fit"):
-        wide = np.ones((1, 8193, 1), np.float32)
         kernels.run("selective_scan.py:selective_scan", u[:, :1, :1], u[:, :1, :1], wide[:, :, 0], wide, wide)

@@ -97,7 +97,7 @@ def test_grids_are_not_built(grid):
 
 
 def test_unknown_options():
-    with pytest.raises(Unsupported, match="nki.jit: option mode is not built yet"):
+    with pytest.raises(Unsupported, match=r"nki\.jit: option mode is not built yet"):
         nki.jit(mode="trace")(double)
     with pytest.raises(ConfigurationError, match="unknown chip 'trn9'"):
         nki.jit(platform_target="trn9")
@@ -138,7 +138,16 @@ def test_generation_outside_of_a_kernel():
 
 @pytest.mark.parametrize(
     "dtype",
-    [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2, np.int8, np.uint16, bool],
+    [
+        np.float32,
+        np.float16,
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e4m3,
+        ml_dtypes.float8_e5m2,
+        np.int8,
+        np.uint16,
+        bool,
+    ],
 )
 def test_arrays_of_every_dtype(dtype):
     array = np.arange(12).reshape(3, 4).astype(dtype)
