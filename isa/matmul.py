@@ -58,6 +58,9 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Shapes within the array and a PSUM bank, dtypes that go together."""
         yield from self._shape_rules(chip)
+        for label, tiling in (("tile_position", self.tile_position), ("tile_size", self.tile_size)):
+            if not isinstance(tiling, (tuple, list)):
+                yield Broken(f"{label}={tiling!r} is not a (rows, columns) pair", (), "leave it out")
         floats = FLOATS if chip.generation < 4 else (*FLOATS, dtypes.float8_e4m3fn)
         if not self.is_transpose:
             yield dtype_in("stationary", self.stationary, floats)

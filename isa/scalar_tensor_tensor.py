@@ -65,7 +65,7 @@ class ScalarTensorTensor(Instruction, mnemonic="scalar_tensor_tensor", engines=(
         )
         law = "tensor_tensor" if fast else "scalar_tensor_tensor"
         pointers = int(isinstance(self.operand0, Tile))
-        return (Lanewise(law, self.dst.free_elements, inputs, stream(self.dst), pointers=pointers),)
+        return (Lanewise(law, self.dst.free_elements, inputs, stream(self.dst), pointers=pointers, quick=fast),)
 
 
 scalar_tensor_tensor = emit(ScalarTensorTensor)

@@ -102,7 +102,7 @@ class TensorScalarReduce(Instruction, mnemonic="tensor_scalar_reduce", engines=(
         reduced = mask.reshape(rows, -1)
         if "reduce_init" in holes:
             reduced = reduced | holes["reduce_init"].reshape(rows, 1)
-        return {"dst": mask, **reduced_holes(self.mnemonic, reduced, self.reduce_res, True)}
+        return {"dst": mask, **reduced_holes(reduced, self.reduce_res)}
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream in, one out, a fetch per column; and a read of the registers."""

@@ -167,7 +167,11 @@ def free_blocks(b):
     block_m, block_n = FREE_BLOCK_M, FREE_BLOCK_N
     column_bytes = -(-b.shape[0] // nl.tile_size.pmax) * itemsize(b)
     while column_bytes * (block_m + block_n) > nl.tile_size.sbuf_fmax_bytes * 7 // 8:
-        block_m, block_n = block_m // 2, block_n // 2
+        # N first: how often b is loaded depends on M's block alone
+        if block_n > 128:
+            block_n //= 2
+        else:
+            block_m //= 2
     return block_m, block_n
 
 

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from neurosim.errors import Uninitialized, UnknownBehavior
+from neurosim.errors import Uninitialized
 from neurosim.instruction import Holes, Tile
 from neurosim.lanes import Float32s, Lanes
 from neurosim.memory import WRITTEN, Mask
@@ -105,21 +104,14 @@ def forget(lanes: Lanes) -> None:
     lanes.registers(_ACCUMULATOR).view(np.uint32)[:] = _UNKNOWN
 
 
-def reduced_holes(mnemonic: str, mask: npt.NDArray[np.bool_], reduce_res: Tile | None, reduces: bool) -> Holes:
+def reduced_holes(mask: Mask, reduce_res: Tile | None) -> Holes:
     """Return the holes of ``reduce_res``: a hole anywhere in a row of ``mask`` [P, N] reaches that row's result.
 
-    Raises:
-        UnknownBehavior: they would stay in the registers, out of sight.
+    What stays in the registers is :func:`taint`'s.
     """
-    rows: Mask = np.asarray(mask.any(axis=1, keepdims=True))
-    if reduce_res is not None:
-        return {"reduce_res": rows.reshape(reduce_res.shape)}
-    if reduces and rows.any():
-        raise UnknownBehavior(
-            f"{mnemonic}: unwritten elements would be reduced into the accumulator registers",
-            advice="write all of the tile first, or reduce only the part that was written",
-        )
-    return {}
+    if reduce_res is None:
+        return {}
+    return {"reduce_res": mask.any(axis=1).reshape(reduce_res.shape)}
 
 
 class RunningMaximum:
@@ -159,6 +151,4 @@ class RunningMaximum:
 
     def spread(self, mask: Mask) -> Holes:
         """Return the holes that those of the selected elements, [P, N], make."""
-        reduces = self.reduce_cmd is not ReduceCmd.idle
-        reduced = reduced_holes(self.mnemonic, mask, self.reduce_res, reduces)
-        return {"dst": mask.reshape(self.dst.shape), **reduced}
+        return {"dst": mask.reshape(self.dst.shape), **reduced_holes(mask, self.reduce_res)}

@@ -138,6 +138,7 @@ class Instruction:
     is_dma: ClassVar[bool] = False
     state_written: ClassVar[int] = WRITTEN
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
+    _flags: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, mnemonic: str = "", engines: tuple[Engine, ...] = ()) -> None:
         if not mnemonic:
@@ -148,6 +149,11 @@ class Instruction:
             (field.name, field.metadata.get("operand"))
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
             if field.name != "name"
+        )
+        cls._flags = tuple(
+            field.name
+            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+            if field.type == "bool"
         )
 
     # -- what a subclass says -------------------------------------------------------------------------------------
@@ -344,6 +350,8 @@ class Instruction:
         for name, operand in self._operands:
             if operand is not None:
                 self._check_operand(name, getattr(self, name), operand)
+        for name in self._flags:
+            self._check_flag(name, getattr(self, name))
         chip = kernel.chip
         if not self.is_dma:
             for name, tensor, _ in tensors:
@@ -375,6 +383,10 @@ class Instruction:
         for entry in broken:
             if entry is not None:
                 raise IllegalOperand(f"{self.mnemonic}: {entry.what}", numbers=entry.numbers, advice=entry.advice)
+
+    def _check_flag(self, name: str, value: Any) -> None:
+        if not isinstance(value, (bool, np.bool_)):
+            raise IllegalOperand(f"{self.mnemonic}: {name} is {_kind_of(value)}", advice="pass True or False")
 
     def _check_operand(self, name: str, value: Any, operand: Operand) -> None:
         if isinstance(value, NkiTensor):

@@ -150,6 +150,7 @@ class Program:
         chip_name, generation: the chip that the kernel asked for.
         signatures, stacks, storages, names: interned tables that columns point into.
         edges: explicit (consumer, producer) record pairs.
+        notes: what a reader of the record should know, by heading.
     """
 
     def __init__(self, chip_name: str, generation: int) -> None:
@@ -166,7 +167,7 @@ class Program:
         self.cores = array("b")
         self.stack_ids = array("i")
         self.blocks = array("i")
-        self.notes: dict[str, Any] = {}
+        self.notes: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self.signature_ids)

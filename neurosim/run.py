@@ -162,6 +162,8 @@ def _run(
 ) -> Result:
     name = getattr(function, "__name__", "kernel")
     program = Program(chip.name, chip.generation)
+    if not values:
+        program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
     kernel = Kernel(chip, program, values=values)
     arguments = Arguments(kernel)
     bound = inspect.signature(function).bind(*args, **kwargs)

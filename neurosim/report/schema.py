@@ -116,6 +116,7 @@ class Summary(TypedDict):
     chip: str
     core: int
     tensors: list[TensorSummary]
+    notes: dict[str, str]
     instructions: int
     launch_ps: int
     makespan_ps: int

@@ -47,6 +47,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "chip": chip.name,
         "core": timeline.core,
         "tensors": _tensors(program),
+        "notes": dict(program.notes),
         "instructions": len(timeline.records),
         "launch_ps": timeline.launch_ps,
         "makespan_ps": timeline.makespan_ps,

@@ -73,6 +73,8 @@ def _facts(summary: Summary) -> Table:
             row = ", ".join(f"{t['name']} {t['dtype']}{t['shape']}" for t in tensors[:TENSORS])
             row += f", and {len(tensors) - TENSORS} more" * (len(tensors) > TENSORS)
             table.add_row(f"{name.capitalize()}s", row)
+    for heading, note in summary["notes"].items():
+        table.add_row(heading, note)
     table.add_row("Time", _time(summary))
     table.add_row("Compute", _compute(summary))
     table.add_row("HBM", _hbm(summary))

@@ -86,17 +86,25 @@ def lanewise_cost(work: Lanewise | AccumulatorRead, engine: Engine, chip: Chip) 
 
 
 def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
-    """Return what an ``nc_matmul`` costs on a warm array (2.4 GHz on trn2, no throttle)."""
+    """Return what an ``nc_matmul`` costs on a warm array (2.4 GHz on trn2, no throttle).
+
+    A transpose may run in the background of the next one, and then holds the array for a part of its stream only;
+    without a transpose mode it is a multiplication by ones and zeros, which takes several passes for 4-byte elements.
+    """
     tensor, sbuf = chip.tensor, chip.sbuf
     columns = float(max(work.moving, min(tensor.minimum_cycles, work.columns)))
     if work.moving_step_bytes >= sbuf.stride_bytes:
         columns *= sbuf.strided_slowdown
-    cycles = work.passes / work.loads * (columns + tensor.pass_overhead_cycles)
+    passes = work.passes
+    if work.transpose and work.dtype.size_bytes == 4:
+        passes *= tensor.wide_transpose_passes
+    cycles = passes / work.loads * (columns + tensor.pass_overhead_cycles)
     latency = tensor.transpose_latency_cycles if work.transpose else tensor.latency_cycles
+    held = cycles * tensor.transpose_hold_ratio if work.transpose else cycles
     load = tensor.fast_load_cycles if work.dtype.size_bytes <= 2 else tensor.load_cycles
     clock = tensor.clock_ghz
-    stream_ps = picoseconds(cycles, clock)
-    return MatmulCost(work.loads, picoseconds(load, clock), stream_ps, stream_ps + picoseconds(latency, clock))
+    latency_ps = picoseconds(cycles, clock) + picoseconds(latency, clock)
+    return MatmulCost(work.loads, picoseconds(load, clock), picoseconds(held, clock), latency_ps)
 
 
 def table_set(function: str | None, scalar: Scalar) -> str | None:
@@ -143,20 +151,28 @@ def _to_psum(work: Lanewise) -> bool:
     return work.output is not None and work.output.memory is Memory.psum
 
 
-def _is_half(stream: Stream) -> bool:
-    """Whether a format takes part in the Vector engine's performance modes: bfloat16 or float16."""
-    return stream.dtype.is_float and stream.dtype.size_bytes == 2
+def _is_half(work: Lanewise, chip: Chip) -> bool:
+    """Whether all operands have formats that take part in the performance modes: bfloat16, float16, float8 on trn3."""
+    return all(stream.dtype in chip.vector.fast_formats for stream in _streams(work))
+
+
+def _is_dense(work: Lanewise) -> bool:
+    return all(stream.contiguous for stream in _streams(work))
 
 
 # Vector
 
 
-def _vector(work: Lanewise, chip: Chip, rate: float, latency: float | None = None) -> _Cycles:
-    """A Vector instruction at ``rate`` cycles per element, slower where a stride halves the memory's rate."""
+def _vector(
+    work: Lanewise, chip: Chip, rate: float, latency: float | None = None, supply: float = 1.0
+) -> _Cycles:
+    """A Vector instruction at ``rate`` cycles per element, slower where a stride halves the memory's rate.
+
+    Memory supplies the operands of an element in ``supply`` cycles; an instruction slower than that hides the stride.
+    """
     vector, sbuf = chip.vector, chip.sbuf
     if any(stream.step_bytes >= sbuf.stride_bytes for stream in _streams(work)):
-        # memory supplies one element per cycle and lane; an instruction slower than that hides the stride
-        rate = max(rate, min(rate, 1.0) * sbuf.strided_slowdown)
+        rate = max(rate, min(rate, supply) * sbuf.strided_slowdown)
     passing = work.elements * rate + work.pointers * vector.pointer_cycles
     fixed = vector.latency_cycles if latency is None else latency
     return _Cycles(vector.issue_cycles + passing, fixed + passing)
@@ -166,8 +182,8 @@ def _vector_single_source(work: Lanewise, chip: Chip) -> _Cycles:
     """Copy and tensor_scalar: the performance modes of trainium2_arch.rst:224-237, else what was measured."""
     vector = chip.vector
     psum = _psum_count(work)
-    if all(map(_is_half, _streams(work))):
-        dense = all(stream.contiguous for stream in _streams(work))
+    if _is_half(work, chip):
+        dense = _is_dense(work)
         if psum == 0 and dense:
             return _vector(work, chip, vector.quad_cycles_per_element)
         if psum == 0 or (psum == 1 and dense):
@@ -188,10 +204,27 @@ def _is_widening(work: Lanewise) -> bool:
 
 
 def _vector_two_sources(work: Lanewise, chip: Chip) -> _Cycles:
-    vector = chip.vector
-    fast = all(map(_is_half, _streams(work))) and not _from_psum(work)
-    rate = vector.double_cycles_per_element if fast else vector.single_cycles_per_element
-    return _vector(work, chip, rate)
+    """tensor_tensor: a PSUM operand comes beside one from SBUF; two from SBUF share a port on some generations."""
+    if _from_psum(work) or not _is_half(work, chip):
+        return _vector_pair(work, chip)
+    if work.quick and _is_dense(work):
+        return _vector(work, chip, chip.vector.double_cycles_per_element)
+    rate = chip.vector.half_pair_cycles_per_element
+    return _vector(work, chip, rate, supply=rate)
+
+
+def _vector_pair(work: Lanewise, chip: Chip) -> _Cycles:
+    """Two tiles, of any format."""
+    if _from_psum(work):
+        return _vector_one_per_cycle(work, chip)
+    rate = chip.vector.pair_cycles_per_element
+    return _vector(work, chip, rate, supply=rate)
+
+
+def _vector_reduce(work: Lanewise, chip: Chip) -> _Cycles:
+    if work.quick and _is_half(work, chip):
+        return _vector(work, chip, chip.vector.half_reduce_cycles_per_element)
+    return _vector_one_per_cycle(work, chip)
 
 
 def _vector_one_per_cycle(work: Lanewise, chip: Chip) -> _Cycles:
@@ -211,11 +244,19 @@ def _vector_scan(work: Lanewise, chip: Chip) -> _Cycles:
 
 
 def _vector_predicated(work: Lanewise, chip: Chip) -> _Cycles:
-    return _vector(work, chip, chip.vector.predicated_cycles_per_element)
+    """A copy by predicate: documented as one element per cycle where a tile is in PSUM."""
+    if _from_psum(work):
+        return _vector_one_per_cycle(work, chip)
+    vector = chip.vector
+    return _vector(work, chip, vector.predicated_cycles_per_element, supply=vector.pair_cycles_per_element)
 
 
 def _vector_memset(work: Lanewise, chip: Chip) -> _Cycles:
-    return _vector(work, chip, chip.vector.memset_cycles_per_element, chip.vector.memset_latency_cycles)
+    vector = chip.vector
+    rate = vector.memset_cycles_per_element
+    if work.quick and _is_half(work, chip):
+        rate = vector.half_zero_cycles_per_element
+    return _vector(work, chip, rate, vector.memset_latency_cycles)
 
 
 def _vector_shuffle(work: Lanewise, chip: Chip) -> _Cycles:
@@ -242,21 +283,29 @@ def _scalar(work: Lanewise, chip: Chip, issue: float, latency: float, rate: floa
     return _Cycles(issue + fixed + passing, latency + fixed + passing)
 
 
-def _scalar_copy(work: Lanewise, chip: Chip) -> _Cycles:
+def _scalar_move(work: Lanewise, chip: Chip) -> _Cycles:
+    """tensor_copy and tensor_scalar: instructions of their own on trn3, with the conditions of Vector's 2x mode."""
+    psum = _psum_count(work)
+    if _is_half(work, chip) and (psum == 0 or (psum == 1 and _is_dense(work))):
+        return _scalar_copy(work, chip, chip.scalar.fast_cycles_per_element)
+    return _scalar_copy(work, chip, chip.scalar.cycles_per_element)
+
+
+def _scalar_copy(work: Lanewise, chip: Chip, rate: float) -> _Cycles:
     scalar = chip.scalar
     latency = scalar.copy_latency_cycles
     if _from_psum(work):
         latency = scalar.copy_psum_latency_cycles
     elif _to_psum(work):
         latency = scalar.psum_write_latency_cycles
-    return _scalar(work, chip, scalar.copy_issue_cycles, latency, scalar.cycles_per_element, work.pointers)
+    return _scalar(work, chip, scalar.copy_issue_cycles, latency, rate, work.pointers)
 
 
 def _scalar_activation(work: Lanewise, chip: Chip) -> _Cycles:
     """An activation; its latency holds one pointer read already, the bias."""
     scalar = chip.scalar
     if work.table is None or work.table in scalar.resident_functions:
-        return _scalar_copy(work, chip)
+        return _scalar_copy(work, chip, scalar.cycles_per_element)
     more = max(work.pointers - 1, 0)
     if _from_psum(work):
         rate = scalar.activation_psum_cycles_per_element
@@ -300,7 +349,7 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "copy": _vector_single_source,
         "tensor_scalar": _vector_single_source,
         "tensor_tensor": _vector_two_sources,
-        "reduce": _vector_one_per_cycle,
+        "reduce": _vector_reduce,
         "reciprocal": _vector_reciprocal,
         "memset": _vector_memset,
         "transpose": _vector_transpose,
@@ -308,21 +357,21 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "copy_predicated": _vector_predicated,
         "stream_shuffle": _vector_shuffle,
         "mask_load": _vector_mask_load,
-        # documented as one element per cycle (bn_stats, max8, find_index8, match_replace8, range_select) or assumed
-        # to be: two sources, a predicate and a source, a reduction of what passes
+        # documented as one element per cycle (bn_stats, max8, find_index8, match_replace8, range_select), as two
+        # tiles (scalar_tensor_tensor), or assumed: a predicate and a tile, a reduction of what passes
         "bn_stats": _vector_one_per_cycle,
         "bn_aggr": _vector_bn_aggr,
         "max8": _vector_one_per_cycle,
         "find_index8": _vector_one_per_cycle,
         "match_replace8": _vector_one_per_cycle,
         "range_select": _vector_one_per_cycle,
-        "select_reduce": _vector_one_per_cycle,
-        "scalar_tensor_tensor": _vector_one_per_cycle,
+        "select_reduce": _vector_pair,
+        "scalar_tensor_tensor": _vector_pair,
         "tensor_scalar_reduce": _vector_one_per_cycle,
     },
     Engine.scalar: {
-        "copy": _scalar_copy,
-        "tensor_scalar": _scalar_copy,
+        "copy": _scalar_move,
+        "tensor_scalar": _scalar_move,
         "activation": _scalar_activation,
     },
     Engine.gpsimd: {

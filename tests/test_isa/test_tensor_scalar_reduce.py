@@ -8,7 +8,7 @@ import nki.language as nl
 import numpy as np
 import pytest
 
-from neurosim.errors import Uninitialized, UnknownBehavior
+from neurosim.errors import Uninitialized
 
 SHAPE = (4, 12)
 REDUCE = {
@@ -217,14 +217,22 @@ def test_holes(machine, where):
         machine.run(lambda data: body(data, 4, whole), data)
 
 
-def test_a_hole_may_not_stay_in_the_registers(machine):
-    def body(data):
-        part, made = (nl.ndarray(SHAPE, nl.float32, nl.sbuf) for _ in range(2))
-        nisa.memset(dst=part[0:2], value=1.0)
-        nisa.tensor_scalar_reduce(made, part, nl.multiply, 1.0, nl.add)
+def test_a_hole_that_stays_in_the_registers_is_found_there(machine):
+    """Only the lanes that it reached are unknown."""
 
-    text = machine.refused(body, np.ones((1, 1), np.float32), error=UnknownBehavior)
-    assert "unwritten elements would be reduced into the accumulator registers" in text
+    def body(data, rows):
+        part, made = (nl.ndarray(SHAPE, nl.float32, nl.sbuf) for _ in range(2))
+        total = nl.ndarray((rows, 1), nl.float32, nl.sbuf)
+        nisa.memset(dst=part[0:2], value=1.0)
+        nisa.memset(dst=part[:, 0:6], value=1.0)
+        nisa.tensor_scalar_reduce(made, part, nl.multiply, 1.0, nl.add)
+        nisa.tensor_scalar_reduce(made[0:rows], data[0:rows], nl.multiply, 1.0, nl.add, total, reduce_cmd=cmd.reduce)
+        return total
+
+    ones = np.ones(SHAPE, np.float32)
+    np.testing.assert_array_equal(machine.outputs(lambda data: body(data, 2), ones), [[24], [24]])
+    text = machine.refused(lambda data: body(data, 4), ones, error=Uninitialized)
+    assert "accumulator register 2 of the vector engine holds nothing known" in text
 
 
 @pytest.mark.parametrize(

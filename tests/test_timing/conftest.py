@@ -97,6 +97,7 @@ class Builder:
         step_bytes: int | None = None,
         accumulator: Tile | None = None,
         run_elements: int = 1,
+        quick: bool = False,
         core: int = 0,
     ) -> int:
         """A lane-wise instruction; ``step_bytes`` makes its first input strided."""
@@ -104,7 +105,7 @@ class Builder:
         if step_bytes is not None:
             inputs[0] = replace(inputs[0], step_bytes=step_bytes, contiguous=False)
         count = dst.elements if elements is None else elements
-        passing = Lanewise(law, count, tuple(inputs), dst.stream(), pointers, table, run_elements)
+        passing = Lanewise(law, count, tuple(inputs), dst.stream(), pointers, table, run_elements, quick)
         work: tuple[Work, ...] = (passing,)
         writes = (dst,)
         if accumulator is not None:
@@ -162,8 +163,14 @@ class Builder:
 
 
 @pytest.fixture(scope="session")
-def trn2() -> Chip:
-    return load(DEVICES / "trn2.toml")
+def chips() -> dict[str, Chip]:
+    """The chips whose files are complete, by name."""
+    return {name: load(DEVICES / f"{name}.toml") for name in ("trn1", "trn2", "trn3")}
+
+
+@pytest.fixture(scope="session")
+def trn2(chips: dict[str, Chip]) -> Chip:
+    return chips["trn2"]
 
 
 @pytest.fixture
