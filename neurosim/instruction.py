@@ -386,7 +386,7 @@ class Instruction:
 
     def _check_flag(self, name: str, value: Any) -> None:
         if not isinstance(value, (bool, np.bool_)):
-            raise IllegalOperand(f"{self.mnemonic}: {name} is {_kind_of(value)}", advice="pass True or False")
+            raise IllegalOperand(f"{self.mnemonic}: {name}={value!r} is not a bool", advice="pass True or False")
 
     def _check_operand(self, name: str, value: Any, operand: Operand) -> None:
         if isinstance(value, NkiTensor):

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import nki.isa as nisa
+import nki.language as nl
 import numpy as np
 
 import neurosim
-import nki.isa as nisa
-import nki.language as nl
 from neurosim.loops import trips
 
 
@@ -43,5 +45,5 @@ def test_trips_count_each_loop_from_zero():
 def test_loops_have_the_lines_of_their_statements():
     result = neurosim.simulate(nest)(np.ones((8, 8), np.float32))
     around = list(trips(result.program))[1]
-    source = open(__file__, encoding="utf-8").read().splitlines()
+    source = Path(__file__).read_text(encoding="utf-8").splitlines()
     assert [source[trip.line - 1].split("# ")[-1] for trip in around] == ["outer", "inner", "in the callee"]

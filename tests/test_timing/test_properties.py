@@ -275,12 +275,19 @@ def build_all_lanes(builder):
     builder.lanes("copy", builder.tile(600), sources[0], engine=Engine.scalar, step_bytes=400)
     builder.lanes("copy", builder.tile(600), sources[0], step_bytes=16)
     builder.lanes("bn_aggr", builder.tile(600), sources[0])
+    first = builder.tile(600)
+    builder.lanes("copy", first, sources[0])
+    builder.lanes("copy", builder.tile(600), first)
     builder.lanes("tensor_scalar", builder.tile(600), sources[0], accumulator=builder.tile(1))
 
 
 ON_CHIP = (Memory.sbuf, Memory.psum)
 SMALLER = ("chip.partitions", "sbuf.partition_bytes", "psum.banks", "psum.bank_bytes", "tensor.rows", "tensor.columns")
-OTHER_NAMES = {"vector.fast_formats": ["float32"], "scalar.table_sets": [["exp", "silu"]], "scalar.resident_functions": ["copy", "exp"]}
+OTHER_NAMES = {
+    "vector.fast_formats": ["float32"],
+    "scalar.table_sets": [["exp", "silu"]],
+    "scalar.resident_functions": ["copy", "exp"],
+}
 
 
 def fingerprint(program, chip):
