@@ -42,6 +42,8 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
             yield Broken(f"value {value!r} is not a number", numbers)
         elif dtype.is_integer and not isinstance(value, Integral):
             yield Broken(f"value {value!r} is not an integer, and dst is {dtype}", numbers, "pass an int")
+        elif dtype.kind == Kind.BOOL and value not in (0, 1):
+            yield Broken(f"value {value!r} is no truth value, and dst is bool", numbers, "pass True, False, 0 or 1")
         elif not dtype.is_float and not dtype.min_value <= value <= dtype.max_value:
             limits = f"{dtype} holds {dtype.min_value:.0f} to {dtype.max_value:.0f}"
             yield Broken(f"value {value!r} does not fit {dtype}", (*numbers, limits))

@@ -96,7 +96,7 @@ class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector
             lanes.put_bits(self.dst, reduce.reduce_free(self.op.name, lanes.bits(self.data), self._outer()))
             return
         result = reduce.reduce_free(self.op.name, lanes.f32(self.data), self._outer())
-        lanes.put(self.dst, -result if self.negate else result)
+        lanes.put(self.dst, alu.binary("multiply", result, -1.0) if self.negate else result)
 
     def holes(self, holes: Holes) -> Holes:
         """A hole reaches the output that it is reduced into."""

@@ -18,7 +18,7 @@ from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import convert
 from neurosim.operators import Operator
-from neurosim.rules import Broken, is_number, same_elements
+from neurosim.rules import Broken, fits_float32, is_number, same_elements
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
@@ -56,6 +56,7 @@ class AffineSelect(Instruction, mnemonic="affine_select", engines=(Engine.gpsimd
             yield Broken(f"cmp_op {self.cmp_op!r} is no comparison", ("known: " + ", ".join(_COMPARE),))
         if not is_number(self.on_false_value):
             yield Broken(f"on_false_value {self.on_false_value!r} is not a number")
+        yield fits_float32("on_false_value", self.on_false_value)
 
     def _predicate(self) -> Any:
         values = affine_values(self.pattern, self.offset, self.channel_multiplier, self.dst.partitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -88,48 +89,57 @@ class Arguments:
                 array[...] = tensor.array()
 
 
-def outputs(returned: Any, kernel: Kernel, name: str, kind: str) -> Any:
+def outputs(returned: Any, kernel: Kernel, name: str, kind: str, partial: Collection[str] = ()) -> Any:
     """Return ``returned`` with arrays of the library ``kind`` (specs, without values) in place of tensors.
+
+    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that were never stored.
 
     Raises:
         IllegalOperand: a tensor that is not in HBM.
         UnwrittenOutput: bytes that were never stored; the exception carries the arrays.
         Uninitialized: bytes that depend on memory that nobody wrote.
     """
-    problems: list[NeurosimError] = []
-    collected = _collect(returned, kernel, name, kind, problems)
-    if problems:
-        if isinstance(problems[0], UnwrittenOutput):
-            problems[0].outputs = collected
-        raise problems[0]
+    collector = _Collector(kernel, name, kind, partial)
+    collected = collector.collect(returned, "output")
+    for problem in collector.problems:
+        if isinstance(problem, UnwrittenOutput):
+            problem.outputs = collected
+        raise problem
     return collected
 
 
-def _collect(
-    value: Any, kernel: Kernel, name: str, kind: str, problems: list[NeurosimError], path: str = "output"
-) -> Any:
-    if isinstance(value, NkiTensor):
-        if not value.buffer.is_hbm:
+class _Collector:
+    """Takes arrays out of tensors, and notes what is wrong with them."""
+
+    def __init__(self, kernel: Kernel, name: str, kind: str, partial: Collection[str]) -> None:
+        self.problems: list[NeurosimError] = []
+        self._kernel, self._name, self._kind, self._partial = kernel, name, kind, partial
+
+    def collect(self, value: Any, path: str) -> Any:
+        """Return ``value``, which is at ``path`` of what the kernel returns, with arrays in place of tensors."""
+        if isinstance(value, NkiTensor):
+            return self._array(value, path)
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            return type(value)(self.collect(entry, f"{path}[{index}]") for index, entry in enumerate(value))
+        if isinstance(value, dict):
+            return {key: self.collect(entry, f"{path}[{key!r}]") for key, entry in value.items()}
+        return value
+
+    def _array(self, tensor: NkiTensor, path: str) -> Any:
+        if not tensor.buffer.is_hbm:
             raise IllegalOperand(
-                f"{name} returns {value.describe()}; an output must be in HBM",
-                where=value.allocation.where,
+                f"{self._name} returns {tensor.describe()}; an output must be in HBM",
+                where=tensor.allocation.where,
                 advice="allocate it with buffer=nl.shared_hbm and store the tile with nisa.dma_copy",
             )
-        _name_output(value, kernel, path)
-        problem = _unwritten(value, name)
-        if problem is not None:
-            problems.append(problem)
-        if not kernel.values:
-            return Spec(value.shape, value.dtype)
-        array = value.array()
-        return like(array.copy() if value.allocation.storage.borrowed else array, kind)
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(
-            _collect(entry, kernel, name, kind, problems, f"{path}[{index}]") for index, entry in enumerate(value)
-        )
-    if isinstance(value, dict):
-        return {key: _collect(entry, kernel, name, kind, problems, f"{path}[{key!r}]") for key, entry in value.items()}
-    return value
+        _name_output(tensor, self._kernel, path)
+        problem = _unwritten(tensor, self._name)
+        if problem is not None and not (isinstance(problem, UnwrittenOutput) and path in self._partial):
+            self.problems.append(problem)
+        if not self._kernel.values:
+            return Spec(tensor.shape, tensor.dtype)
+        array = tensor.array()
+        return like(array.copy() if tensor.allocation.storage.borrowed else array, self._kind)
 
 
 def _name_output(tensor: NkiTensor, kernel: Kernel, path: str) -> None:
@@ -155,5 +165,6 @@ def _unwritten(tensor: NkiTensor, name: str) -> NeurosimError | None:
         f"{name}: output {tensor.describe()} was never fully stored",
         where=tensor.allocation.where,
         numbers=(f"never stored: {bounding_box(mask)}",),
-        advice="store every tile of it with nisa.dma_copy; the last tile of each axis may be smaller",
+        advice="store every tile of it with nisa.dma_copy; the last tile of each axis may be smaller (what is meant to "
+        "stay unwritten is named in partial_outputs=)",
     )

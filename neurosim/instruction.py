@@ -19,13 +19,13 @@ import numpy as np
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
-from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, Uninitialized
+from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
 from neurosim.indirect import IndirectTensor
 from neurosim.kernel import Kernel, current
 from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Program, Signature
-from neurosim.rules import Broken, access_rules, bounding_box, is_number
+from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number
 from neurosim.view import NkiTensor
 from neurosim.work import Work
 
@@ -403,7 +403,10 @@ class Instruction:
                     advice=_memory_advice(value.buffer, operand),
                 )
             return
-        if (operand.number and is_number(value)) or (value is None and operand.optional):
+        if operand.number and is_number(value):
+            self._raise(iter((fits_float32(name, value),)))
+            return
+        if value is None and operand.optional:
             return
         wanted = "a tensor or a number" if operand.number else "a tensor"
         raise IllegalOperand(
@@ -472,6 +475,12 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
             return instruction.issue(kernel)
         except NeurosimError as error:
             raise error.at(kernel.where()) from error.__cause__
+        except Exception as error:
+            raise SimulatorBug(
+                f"{mnemonic}: {type(error).__name__}: {error}",
+                where=kernel.where(),
+                advice="this is neurosim's mistake, not the kernel's: please report it with these lines",
+            ) from error
 
     call.__name__ = call.__qualname__ = mnemonic
     call.__doc__ = cls.__doc__

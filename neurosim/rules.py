@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim.chip import Chip
-from neurosim.dtypes import DType
+from neurosim.dtypes import DType, float32
 from neurosim.engines import Memory
 from neurosim.view import NkiTensor
 
@@ -39,6 +39,18 @@ def is_number(value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return False
     return isinstance(value, Real) or (isinstance(value, np.generic) and isinstance(value.item(), float))
+
+
+def overflows_float32(value: Any) -> bool:
+    """Return whether a finite number is beyond what float32, the datapath's format, holds."""
+    return is_number(value) and math.isfinite(value) and abs(value) > float32.max_value
+
+
+def fits_float32(name: str, value: Any) -> Broken | None:
+    """A number that the datapath takes as float32 is one."""
+    if not overflows_float32(value):
+        return None
+    return Broken(f"{name} {value!r} does not fit float32", (f"float32 ends at {float32.max_value}",))
 
 
 def _both(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from neurosim.arguments import Arguments, outputs
 from neurosim.chip import Chip
 from neurosim.devices import available, load_chip
-from neurosim.errors import ConfigurationError, NeurosimError
+from neurosim.errors import ConfigurationError, IllegalOperand, NeurosimError, Unsupported
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.lifetimes import check_capacity
 from neurosim.program import Program
@@ -87,8 +89,22 @@ class Result:
         return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"
 
 
+@dataclass(frozen=True)
+class _Options:
+    """How to run a kernel; see :func:`simulate`."""
+
+    chip: Chip
+    values: bool
+    partial_outputs: Collection[str]
+    schedule: Schedule
+
+
 def simulate(
-    kernel: Callable[..., Any], chip: str | Path | Chip | None = None, *, values: bool = True
+    kernel: Callable[..., Any],
+    chip: str | Path | Chip | None = None,
+    *,
+    values: bool = True,
+    partial_outputs: Collection[str] = (),
 ) -> Callable[..., Result]:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
@@ -99,16 +115,18 @@ def simulate(
         values: with False, record without computing: arguments may be :func:`neurosim.spec`, outputs are specs. The
             run assumes that instructions with a predicate write everything and that indices are in range, and raises
             where it would need a value.
+        partial_outputs: outputs that may stay unwritten in part, as places in what the kernel returns: ``output``,
+            ``output[1]``, ``output['key']``. What was never stored is 0.
 
     Raises (when called):
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
     """
     function = getattr(kernel, "function", kernel)
-    schedule = getattr(kernel, "schedule", ())
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
+    options = _Options(target, values, partial_outputs, getattr(kernel, "schedule", ()))
 
     def simulated(*args: Any, **kwargs: Any) -> Result:
-        return _run(function, target, args, kwargs, values, schedule)
+        return _run(function, options, args, kwargs)
 
     simulated.__name__ = getattr(function, "__name__", "kernel")
     simulated.__doc__ = function.__doc__
@@ -136,10 +154,14 @@ def reopen(path: str | Path, chip: str | Path | Chip | None = None) -> Result:
 
 
 def profile(
-    kernel: Callable[..., Any], chip: str | Path | Chip | None = None, *, values: bool = True
+    kernel: Callable[..., Any],
+    chip: str | Path | Chip | None = None,
+    *,
+    values: bool = True,
+    partial_outputs: Collection[str] = (),
 ) -> Callable[..., Result]:
     """Like :func:`simulate`, and times the program at once."""
-    simulated = simulate(kernel, chip, values=values)
+    simulated = simulate(kernel, chip, values=values, partial_outputs=partial_outputs)
 
     def profiled(*args: Any, **kwargs: Any) -> Result:
         result = simulated(*args, **kwargs)
@@ -152,19 +174,13 @@ def profile(
 
 
 @boundary
-def _run(
-    function: Callable[..., Any],
-    chip: Chip,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    values: bool,
-    schedule: Schedule,
-) -> Result:
-    name = getattr(function, "__name__", "kernel")
+def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
+    name, chip = getattr(function, "__name__", "kernel"), options.chip
+    _check_environment()
     program = Program(chip.name, chip.generation)
-    if not values:
+    if not options.values:
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
-    kernel = Kernel(chip, program, values=values)
+    kernel = Kernel(chip, program, values=options.values)
     arguments = Arguments(kernel)
     bound = inspect.signature(function).bind(*args, **kwargs)
     with run(kernel):
@@ -174,13 +190,28 @@ def _run(
             returned = _call(function, bound)
         except NeurosimError as error:  # views know nothing of the kernel that makes them
             raise error.at(kernel.where_raised(error)) from error.__cause__
-        add_edges(program, schedule)
+        add_edges(program, options.schedule)
         check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
-        result = Result(outputs(returned, kernel, name, arguments.kind), program, chip, name)
+        collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)
     arguments.write_back()
-    return result
+    return Result(collected, program, chip, name)
+
+
+def _check_environment() -> None:
+    """Refuse settings that would change values and are not built."""
+    if os.environ.get("NKI_PRECISE_FP", "1") not in ("", "1"):
+        raise Unsupported(
+            f"NKI_PRECISE_FP={os.environ['NKI_PRECISE_FP']}: storing everything as float32 is not built yet",
+            advice="unset it: narrow formats are stored as they are on hardware",
+        )
 
 
 @boundary
 def _call(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-    return function(*bound.args, **bound.kwargs)
+    returned = function(*bound.args, **bound.kwargs)
+    if inspect.isgenerator(returned) or inspect.iscoroutine(returned):
+        raise IllegalOperand(
+            "the kernel is a generator or a coroutine, so that nothing of it has run",
+            advice="remove yield and async: a kernel returns its outputs",
+        )
+    return returned

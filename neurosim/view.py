@@ -261,9 +261,16 @@ class NkiTensor:
         )
         for step, extent in pairs:
             if step <= reach:
-                return False
+                return step > 0 and self._reaches_each_once(pairs)
             reach += step * (extent - 1)
         return self._partition_axis < 0 or self._steps[self._partition_axis] != 0 or self.partitions == 1
+
+    def _reaches_each_once(self, pairs: list[tuple[int, int]]) -> bool:
+        """Count the elements that interleaved axes reach, for patterns that are no larger than a tile."""
+        offsets = np.zeros(1, np.int64)
+        for step, extent in pairs:
+            offsets = (offsets[:, None] + step * np.arange(extent)).reshape(-1)
+        return len(np.unique(offsets)) == len(offsets)
 
     def describe(self) -> str:
         """Shape, dtype, memory and the slice of which tensor, for messages."""
@@ -273,6 +280,12 @@ class NkiTensor:
             f"{self.allocation.name} {text}"
             if self.shape == self.allocation.shape
             else (f"{text}, a view of {self.allocation.describe()}")
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Array:
+        raise IllegalOperand(
+            f"{self.describe()}: a tensor is no array within a kernel",
+            advice="compute with instructions; to look at values, print the tensor or use nl.device_print",
         )
 
     def __repr__(self) -> str:
@@ -493,6 +506,18 @@ class NkiTensor:
             (*self.shape[:first], extent, *self.shape[last + 1 :]),
             (*self._steps[:first], step, *self._steps[last + 1 :]),
         )
+
+    def rearrange(self, src_pattern: Any, dst_pattern: Any, fixed_sizes: dict[str, int] | None = None) -> NkiTensor:
+        """Split, reorder and merge named axes: ``t.rearrange(("p", ("h", "w")), ("p", "w", "h"), {"h": 4})``.
+
+        A tuple within a pattern is an axis made of several; the size of one of them follows from the others.
+
+        Raises:
+            IllegalOperand: patterns that do not fit the shape or each other, or a layout that cannot be merged.
+        """
+        from neurosim.rearranging import rearrange  # composed of the views above
+
+        return rearrange(self, src_pattern, dst_pattern, fixed_sizes or {})
 
     def view(self, dtype: Any) -> NkiTensor:
         """Read the same bits as another dtype; the last axis shrinks or grows with the size of the elements."""

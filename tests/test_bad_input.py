@@ -563,3 +563,77 @@ def test_nan_and_inf_flow(name):
     np.testing.assert_allclose(got, expected, rtol=3e-7, equal_nan=True)
     known = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(expected[known]))
+
+
+class TestPartialOutputs:
+    """A call may name outputs that stay unwritten in part."""
+
+    @staticmethod
+    def pair(x):
+        first = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        second = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=first, src=x)
+        nisa.dma_copy(dst=second[0:1], src=x[0:1])
+        return first, second
+
+    def test_it_is_returned_with_zeros(self):
+        x = np.ones((2, 3), np.float32)
+        first, second = neurosim.simulate(self.pair, partial_outputs=["output[1]"])(x).outputs
+        assert (first == 1).all()
+        assert (second == [[1, 1, 1], [0, 0, 0]]).all()
+
+    @pytest.mark.parametrize("names", [(), ("output",), ("output[0]",)])
+    def test_others_are_still_refused(self, names):
+        with pytest.raises(UnwrittenOutput, match="partial_outputs="):
+            neurosim.simulate(self.pair, partial_outputs=names)(np.ones((2, 3), np.float32))
+
+
+def test_numbers_beyond_float32_are_refused():
+    def scaled(x):
+        tile = nl.load(x)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=1e300)
+        return x
+
+    with pytest.raises(IllegalOperand, match=r"operand0 1e\+300 does not fit float32"):
+        nki.simulate(scaled)(np.ones((2, 3), np.float32))
+
+
+def test_a_negated_nan_is_the_one_nan():
+    def negated(x):
+        tile, total = nl.load(x), nl.ndarray((2, 1), nl.float32)
+        nisa.tensor_reduce(dst=total, op=nl.add, data=tile, axis=1, negate=True)
+        out = nl.ndarray((2, 1), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    out = nki.simulate(negated)(np.array([[np.nan, 1], [2, 3]], np.float32))
+    assert out.view(np.uint32)[0] == 0x7FC00000
+    assert out[1] == -5
+
+
+def test_a_kernel_that_is_a_generator_is_refused():
+    def lazy(x):
+        yield x
+
+    with pytest.raises(IllegalOperand, match="nothing of it has run"):
+        nki.simulate(lazy)(np.ones((2, 3), np.float32))
+
+
+def test_a_setting_that_is_not_built_is_refused(monkeypatch):
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    with pytest.raises(Unsupported, match="NKI_PRECISE_FP=0"):
+        nki.simulate(lambda x: x)(np.ones((2, 3), np.float32))
+
+
+def test_interleaved_axes_that_reach_each_element_once_can_be_written():
+    def interleaved(x):
+        out = nl.ndarray((1, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.zeros((1, 16), dtype=x.dtype)
+        nisa.dma_copy(dst=tile.ap([[16, 1], [2, 3], [3, 3]]), src=x)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    x = np.arange(1, 10, dtype=np.float32).reshape(1, 3, 3)
+    expected = np.zeros((1, 16), np.float32)
+    expected[0, (2 * np.arange(3)[:, None] + 3 * np.arange(3)).reshape(-1)] = x.reshape(-1)
+    assert (nki.simulate(interleaved)(x) == expected).all()

@@ -23,7 +23,7 @@ from neurosim.operators import Operator
 
 _RULES: Final = "Iterator[Broken | None]"
 """What a function that yields rules is annotated with."""
-_WORDS: Final = (None, True, False, -1, 0, 1, 3, 2**40, 0.5, "text", (), ((7, 3),))
+_WORDS: Final = (None, True, False, -1, 0, 1, 3, 2**40, 0.5, 1e39, "text", (), ((7, 3),))
 _OPERATORS: Final = ("subtract", "maximum", "less", "bitwise_or", "invert", "abs_max", "power", "rsqrt", "exp", "silu")
 
 
@@ -90,6 +90,7 @@ def _rules_of(file: Path, root: Path) -> Iterator[Rule]:
                 yield Rule(file.relative_to(root).as_posix(), name, entry.lineno, last, text)
 
 
+@cache
 def rule_at(place: tuple[CodeType, int] | None) -> Rule | None:
     """Return the rule at a place that a trial names."""
     if place is None:

@@ -87,7 +87,7 @@ def attempt(call: Call, chip: Chip, *, values: bool = False, layout: str = "whol
         warnings.simplefilter("ignore")
         try:
             given = {name: _value(kernel, call, name, value, layout, random) for name, value in call.operands.items()}
-            _catalogue.instructions()[call.mnemonic](**given)
+            _catalogue.instructions()[call.mnemonic](**{name: operand for name, (operand, _) in given.items()})
             time_ps = time(kernel.program, chip)[0].makespan_ps if timed else 0
         except NeurosimError as error:
             return Outcome(error, _broken_at(error.__traceback__))
@@ -95,18 +95,21 @@ def attempt(call: Call, chip: Chip, *, values: bool = False, layout: str = "whol
     return Outcome(None, None, dict(_outputs(call, given)), registers, kernel.program, time_ps)
 
 
-def _outputs(call: Call, given: Mapping[str, Any]) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+def _outputs(call: Call, given: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     for name, operand in operands(call.mnemonic).items():
-        tensor = given.get(name)
+        _, tensor = given.get(name, (None, None))
         if operand is not None and operand.access is not Access.READ and isinstance(tensor, NkiTensor):
             states = tensor.allocation.storage.states(tensor)
             states = states.min(axis=-1) if states.ndim > tensor.ndim else states
             yield name, (tensor.array().tobytes(), states.tobytes())
 
 
-def _value(kernel: Kernel, call: Call, name: str, value: Any, layout: str, random: np.random.Generator) -> Any:
+def _value(
+    kernel: Kernel, call: Call, name: str, value: Any, layout: str, random: np.random.Generator
+) -> tuple[Any, Any]:
+    """Return what the instruction gets, and where its results are to be looked for."""
     if not isinstance(value, Tile):
-        return value
+        return value, None
     only, _, one = layout.partition(":")
     chosen = layout if not one else one if only == name else "whole"
     operand = operands(call.mnemonic).get(name)
@@ -116,17 +119,20 @@ def _value(kernel: Kernel, call: Call, name: str, value: Any, layout: str, rando
 
 def _tensor(
     kernel: Kernel, dtype: DType, name: str, tile: Tile, layout: str, random: np.random.Generator | None
-) -> NkiTensor:
-    """Return a new tensor, laid out as asked for, with random data unless ``random`` is None."""
+) -> tuple[NkiTensor, NkiTensor]:
+    """Return a new tensor, laid out as asked for, with random data unless ``random`` is None.
+
+    The second one is what an index chooses from; without an index both are the same.
+    """
     dtype = tile.dtype or dtype
     made, view = _laid_out(kernel, dtype, name, tile, layout)
     if random is not None:
         view.array()[...] = _data(tile, dtype, random).reshape(view.shape)
         made.allocation.storage.mark(made, WRITTEN)
     if tile.index is None:
-        return view
-    index = _tensor(kernel, dtype, f"{name}_index", tile.index, "whole", np.random.default_rng(7))
-    return view.vector_select(0, index) if tile.how == "gather" else view.select(0, index)
+        return view, view
+    index, _ = _tensor(kernel, dtype, f"{name}_index", tile.index, "whole", np.random.default_rng(7))
+    return view.vector_select(0, index) if tile.how == "gather" else view.select(0, index), view
 
 
 def _laid_out(kernel: Kernel, dtype: DType, name: str, tile: Tile, layout: str) -> tuple[NkiTensor, NkiTensor]:

@@ -13,6 +13,7 @@ from neurosim.devices import folder, load_chip
 from neurosim.errors import Unsupported
 from neurosim.kernel import running
 from neurosim.nki import collectives as collectives
+from neurosim.nki._missing import missing
 from neurosim.run import simulate as _simulate
 from neurosim.schedules import Schedule
 
@@ -105,3 +106,7 @@ def simulate(kernel: Callable[..., Any]) -> Callable[..., Any]:
         return _simulate(kernel)(*args, **kwargs).outputs
 
     return simulated
+
+
+def __getattr__(name: str) -> Any:
+    raise missing("nki", name, frozenset(), __all__)

@@ -7,6 +7,21 @@ from collections.abc import Iterable, Set
 
 from neurosim.errors import Unsupported
 
+_OLD = {
+    "arange": "index with slices, e.g. t[0:128, i * 512 : (i + 1) * 512]",
+    "mgrid": "index with slices, e.g. t[0:128, i * 512 : (i + 1) * 512]",
+    "par_dim": "the first axis of an on-chip tensor is its partitions: nl.ndarray((128, 512), …)",
+    "spmd_dim": "launch with kernel[cores](…)",
+    "nc": "launch with kernel[cores](…)",
+    "loop_reduce": "accumulate in PSUM, or with nisa.tensor_tensor",
+    "simulate_kernel": "use nki.simulate(kernel)(…)",
+    "benchmark": "use neurosim.profile(kernel)(…), whose report gives the simulated time",
+    "baremetal": "use nki.simulate(kernel)(…)",
+    "profile": "use neurosim.profile(kernel)(…), whose report gives the simulated time",
+    "trace": "use @nki.jit",
+}
+"""Names of older NKI versions, and what to write now (AWS Neuron SDK, ``nki/migration/index.rst``)."""
+
 
 class NotBuilt(Unsupported, AttributeError):
     """A documented NKI name that is not built here yet. An AttributeError too, so that ``hasattr`` works."""
@@ -16,6 +31,8 @@ def missing(module: str, name: str, documented: Set[str], known: Iterable[str] =
     """Return the error for ``module.name``: not built, or not a name of NKI at all; ``known`` are those built."""
     if name in documented:
         return NotBuilt(f"{module}.{name} is documented for NKI 0.6 and not built here yet")
+    if name in _OLD:
+        return AttributeError(f"{module}.{name} is a name of an older NKI, and not built here; {_OLD[name]}")
     close = difflib.get_close_matches(name, [*documented, *known], 1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")

@@ -1,0 +1,177 @@
+"""What holds for every instruction, tried on the calls that follow from its declaration.
+
+The calls come from ``neurosim.manual.calls``: derived, or from ``isa/manual/examples.toml`` where a derived one is not
+legal. Nothing here names an instruction, so a new one is tested as it stands.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from neurosim.devices import load_chip
+from neurosim.errors import IllegalOperand
+from neurosim.instruction import Instruction
+from neurosim.manual import refusals, trials
+from neurosim.manual.calls import Tile, declaration, documented, examples, operands
+from neurosim.nki import _catalogue, isa
+from neurosim.program import Access
+
+NAMES = tuple(_catalogue.instructions())
+LAYOUTS = tuple(layout for layout in trials.LAYOUTS if layout != "whole")
+
+
+def chip_of(generation):
+    """Return the packaged chip of a generation, or trn2 with that generation's rules where there is none yet."""
+    found = trials.chips().get(generation)
+    return found or load_chip("trn2").replace(chip__generation=generation)
+
+
+CHIPS = tuple(chip_of(generation) for generation in (3, 2, 4))
+
+
+def calls(name, chip):
+    """Return an instruction's legal calls that its generation has."""
+    made = [(call, trials.attempt(call, chip)) for call in examples(name).calls]
+    return [call for call, outcome in made if outcome.error is None]
+
+
+def test_every_instruction_is_found():
+    """A class that has a name of NKI, and was emitted under that name, and is in the face."""
+    classes, found = [Instruction], set()
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        if cls.mnemonic and cls.__module__.startswith("isa."):
+            found.add(cls.mnemonic)
+    assert found == set(NAMES)
+    for name in NAMES:
+        assert getattr(isa, name) is _catalogue.instructions()[name]
+        assert declaration(name).mnemonic == name == _catalogue.instructions()[name].__name__
+
+
+def test_the_examples_name_instructions_only():
+    assert set(documented()) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_instruction_has_a_legal_call(name):
+    """Where the derived call is none, ``isa/manual/examples.toml`` gives one; each of them works somewhere."""
+    for call in examples(name).calls:
+        outcomes = [trials.attempt(call, chip, values=True) for chip in CHIPS]
+        assert any(outcome.error is None for outcome in outcomes), f"{call}: {outcomes[0].error}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_views_give_the_bits_of_whole_tensors(name):
+    """All operands at once, and each of them alone, as views with an offset, with steps, with a third axis."""
+    tried = 0
+    for chip in CHIPS:
+        for call in calls(name, chip):
+            tiles = [operand for operand, value in call.operands.items() if isinstance(value, Tile)]
+            plain = trials.attempt(call, chip, values=True)
+            for layout in LAYOUTS:
+                if layout == "folded" and examples(name).shaped:
+                    continue
+                for chosen in (layout, *(f"{tile}:{layout}" for tile in tiles)):
+                    view = trials.attempt(call, chip, values=True, layout=chosen)
+                    if isinstance(view.error, IllegalOperand):
+                        assert view.broken, f"{call}, {chosen}: {view.error}"  # a rule says that such views are refused
+                        continue
+                    assert view.outputs == plain.outputs, f"{call} with {chosen}"
+                    assert view.registers == plain.registers, f"{call} with {chosen}"
+                    tried += 1
+    assert tried >= 2 * len(LAYOUTS)
+
+
+def parameters():
+    for name in NAMES:
+        for parameter, operand in operands(name).items():
+            required = operand is not None and not operand.number and not operand.optional
+            if not required:
+                yield name, parameter
+        yield name, "name"
+
+
+def effect(call, changes, chip):
+    """Return what changes of a call do: nothing, something (also an error at run time), or a refusal."""
+    before, after = (trials.attempt(entry, chip, values=True, timed=True) for entry in (call, call.but(**changes)))
+    if isinstance(after.error, IllegalOperand):
+        return "refused"
+    parts = ("error", "outputs", "registers", "signature", "time_ps")
+    return "something" if any(getattr(before, part) != getattr(after, part) for part in parts) else "nothing"
+
+
+def matters(name, parameter, chip):
+    """Return whether some value of a parameter changes something, or all but one are refused."""
+    found = {
+        effect(call, {parameter: value}, chip) for call in calls(name, chip) for value in other_values(call, parameter)
+    }
+    return "something" in found or "nothing" not in found
+
+
+@pytest.mark.parametrize(("name", "parameter"), tuple(parameters()))
+def test_every_parameter_matters(name, parameter):
+    """In each generation; none is taken and ignored, unless the examples say why."""
+    everywhere = all(matters(name, parameter, chip) for chip in CHIPS)
+    if parameter in examples(name).ignored:
+        assert not everywhere, f"{name}: {parameter}= has an effect now, so its entry under ignored can go"
+    else:
+        assert everywhere, f"{name} takes {parameter}= and ignores it"
+
+
+def other_values(call, parameter):
+    """Yield values of the parameter's own kind that the call does not have: a refusal of nonsense proves nothing."""
+    operand = operands(call.mnemonic).get(parameter)
+    value = call.operands.get(parameter, refusals.default_of(call.mnemonic, parameter))
+    if parameter == "name":
+        yield "a label"
+    elif operand is not None:
+        rows = next(tile.shape[0] for tile in call.operands.values() if isinstance(tile, Tile))
+        yield from (other for other in (Tile((rows, 1)), 3.0, None) if other != value)
+        yield from (
+            call.operands[other]
+            for other, declared in operands(call.mnemonic).items()
+            if declared is not None and declared.access is Access.READ and isinstance(call.operands.get(other), Tile)
+        )
+    else:
+        yield from (other for other in refusals.candidates(value, parameter, call.mnemonic) if of_kind(other, value))
+
+
+def of_kind(other, value):
+    if other == value or other == -1:  # -1 counts from the end, and may be the same axis
+        return False
+    if value is None or isinstance(value, (list, tuple)):
+        return isinstance(other, (bool, int, float, list, tuple))
+    return type(other) is type(value)
+
+
+@pytest.fixture(scope="module")
+def refused():
+    """Calls that break a rule, by rule. Nothing that is tried raises anything but the errors it should."""
+    found = {}
+    for chip in CHIPS:
+        for name in NAMES:
+            if chip is CHIPS[0] or len(found) < len(refusals.rules()):
+                tried = refusals.refusals(name, (chip,))
+                found.update({refusal.rule: refusal for refusal in tried if refusal.rule not in {None, *found}})
+    return found
+
+
+def test_every_rule_has_a_call_that_breaks_it(refused):
+    """Add the missing ones to ``isa/manual/examples.toml`` as ``[[NAME.refused]]``."""
+    assert [str(rule) for rule in refusals.rules() if rule not in refused] == []
+
+
+def test_a_broken_rule_says_what_is_wrong(refused):
+    for refusal in refused.values():
+        error = refusal.error
+        assert error.what.startswith(f"{refusal.call.mnemonic}: "), refusal.rule
+        assert error.where, refusal.rule
+        assert len(error.what) > len(refusal.call.mnemonic) + 8, refusal.rule
+        assert not error.advice or error.advice[0].islower() or error.advice.startswith(("NKI", "Tensor", "Scalar"))
+
+
+def test_calls_written_down_as_refused_are():
+    for name in NAMES:
+        for call in examples(name).refused:
+            assert any(isinstance(trials.attempt(call, chip).error, IllegalOperand) for chip in CHIPS), call
