@@ -25,6 +25,7 @@ from neurosim.errors import (
     OutOfBounds,
     Uninitialized,
     UnknownBehavior,
+    Unsupported,
     UnwrittenOutput,
 )
 

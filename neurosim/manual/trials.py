@@ -185,6 +185,7 @@ def _broken_at(frames: TracebackType | None) -> tuple[CodeType, int] | None:
             rules = frames.tb_frame.f_locals["broken"]
             while getattr(rules, "gi_yieldfrom", None) is not None:
                 rules = rules.gi_yieldfrom
-            return rules.gi_frame.f_code, rules.gi_frame.f_lineno
+            frame = getattr(rules, "gi_frame", None)
+            return None if frame is None else (frame.f_code, frame.f_lineno)
         frames = frames.tb_next
     return None

@@ -1,15 +1,16 @@
-"""The published measurements of trn2, one row each: the model lies in the printed range, widened by 5 %.
+"""The published measurements of trn2 and trn1, one row each: the model lies in the printed range, widened by 5 %.
 
 Sources: TKF = allenkchau/trainium-kernel-fusion@d709ddf (instruction traces), VOY = Joejoedesu/voyager-compiler
 (isolated probes), IMG = AWS profiler screenshots, DN = DeltaNet findings, KDA = Jerry2423/kda-for-trainium,
-SDK = AWS documentation. "dur" runs from issue to completion, "II" from start to start of independent instructions.
+SDK = AWS documentation; PERF = its nki_perf_guide.rst, with the number of a figure. "dur" runs from issue to completion, "II" from start to start of independent instructions.
 Rows that contradict one of these are in ``contradictions.toml``. Not modelled, so without a row: the throttle and what
-was measured under it, the time in which a LoadStationary itself completes (150-197 ns; only its hold on the array
-counts), instructions that only synchronise (EVENT_SEMAPHORE, DRAIN), register moves, tensor_partition_reduce.
+was measured under it, the time in which a LoadStationary itself completes (150-197 ns, 67 ns for one column on trn1;
+only its hold on the array counts), instructions that only synchronise (EVENT_SEMAPHORE, DRAIN), register moves, tensor_partition_reduce.
 """
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Row:
     high: Callable[[int], float]
     model: Callable[..., float]
     at: tuple[int, ...] = WIDTHS
+    chip: str = "trn2"
 
 
 def line(low: float, high: float, slope: float, steeper: float | None = None):
@@ -76,6 +78,14 @@ def table_load(builder, chip, n):
     builder.lanes("activation", builder.tile(n), builder.tile(n), engine=SCALAR, table="exp")
     (load,) = (timeline := builder.time(chip)).ops[timeline.ops["kind"] == Op.TABLE_LOAD]
     return load["busy_ps"] / 1000
+
+
+def chain(builder, chip, n):
+    """From start to start of two activations, the second of the first one's result."""
+    tiles = [builder.tile(n) for _ in range(3)]
+    for source, dst in itertools.pairwise(tiles):
+        builder.lanes("activation", dst, source, engine=SCALAR, table="identity", pointers=2)
+    return np.diff(builder.time(chip).start_ps)[0] / 1000
 
 
 def transpose_interval(moved):
@@ -165,6 +175,9 @@ def streaming(stores_per_load, elements):
         return moved / builder.time(chip).makespan_ps * 1000
 
     return model
+
+
+STORE = {"store": True, "generation": "none"}
 
 
 def flat(low: float, high: float):
@@ -347,10 +360,69 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_row(row, new_builder, trn2):
+def trn1(name, source, bounds, model, at):
+    return Row(f"trn1 {name}", source, *bounds, model, at, "trn1")
+
+
+def dve(cycles):
+    """What the documents say: so many cycles of the Vector engine for each element, where there are many."""
+    return line(0, 0, cycles / 1.12)
+
+
+def pe(cycles):
+    return line(0, 0, cycles / 2.8)
+
+
+LONG = (2048, 8192)
+HALF = ("bfloat16 " * 3).strip()
+MIXED = (PSUM, SBUF, SBUF)
+
+ROWS_TRN1 = (
+    # measured, A.1. In figure 17 the destination lies in partitions 64-127 of SBUF
+    trn1("identity, one element", "PERF 16", flat(159, 159), activation(table="identity", pointers=2), (1,)),
+    trn1("identity, one element, dependent II", "PERF 16", flat(189, 189), chain, (1,)),
+    trn1("tensor_tensor f32", "PERF 10, 17", flat(14968, 14987), lanes("tensor_tensor", "float32 " * 3, SB), (8192,)),
+    trn1("MATMUL bf16", "PERF 18, 20-21", flat(188, 219), matmuls("bfloat16", what="latency"), (128,)),
+    trn1("transpose bf16", "PERF 26", flat(195, 195), matmuls("bfloat16", transpose=True, what="latency"), (128,)),
+    trn1("32 KiB store by one engine", "PERF 30", flat(1810, 1810), Dma("engine", **STORE, partitions=8), (1024,)),
+    trn1("4 B descriptor", "PERF 29", flat(7, 7), Dma("descriptor", **STORE), (1,)),
+    trn1("4 MiB store, all", "PERF 14", flat(16955, 16955), Dma("end to end", **STORE, count=1), (8192,)),
+    trn1("256 KiB load, all", "AWS fused-mamba", flat(3046, 3046), Dma("end to end", generation="none", count=1), (512,)),
+    trn1("loads, GB/s", "SDK", flat(272, 272), streaming(0, 1024), (200,)),
+    # documented: NKI 2.26, "Estimated instruction cost", and the architecture guide
+    trn1("tensor_copy", "SDK", dve(1), lanes("copy", interval=True), LONG),
+    trn1("tensor_copy bf16", "SDK", dve(1), lanes("copy", "bfloat16 bfloat16", interval=True), LONG),
+    trn1("tensor_scalar bf16 to f32", "SDK", dve(1), lanes("tensor_scalar", "bfloat16 float32", interval=True), LONG),
+    trn1("tensor_tensor, II", "SDK", dve(2), lanes("tensor_tensor", "float32 " * 3, SB, interval=True), LONG),
+    trn1("tensor_tensor PSUM", "SDK", dve(1), lanes("tensor_tensor", "float32 " * 3, MIXED, interval=True), LONG),
+    trn1("add bf16", "SDK", dve(1), lanes("tensor_tensor", HALF, SB, interval=True, quick=True), LONG),
+    trn1("maximum bf16", "SDK", dve(2), lanes("tensor_tensor", HALF, SB, interval=True), LONG),
+    trn1("scalar_tensor_tensor", "SDK", dve(2), lanes("scalar_tensor_tensor", "float32 " * 3, SB, interval=True), LONG),
+    trn1("predicated copy", "SDK", dve(2), lanes("copy_predicated", "float32 " * 3, SB, interval=True), LONG),
+    trn1("predicated copy PSUM", "SDK", dve(1), lanes("copy_predicated", "float32 " * 3, MIXED, interval=True), LONG),
+    trn1("reduce", "SDK", dve(1), lanes("reduce", interval=True, quick=True), LONG),
+    trn1("sum bf16", "SDK", dve(0.5), lanes("reduce", "bfloat16 bfloat16", interval=True, quick=True), (8192,)),
+    trn1("minimum bf16", "SDK", dve(1), lanes("reduce", "bfloat16 bfloat16", interval=True), LONG),
+    trn1("reciprocal", "SDK", dve(8), lanes("reciprocal", interval=True), LONG),
+    trn1("scan", "SDK", dve(2), lanes("scan", "float32 " * 3, SB, interval=True), LONG),
+    trn1("memset", "SDK", dve(1), lanes("memset", "float32", (SBUF,), interval=True), LONG),
+    trn1("memset zero bf16", "SDK", dve(0.5), lanes("memset", "bfloat16", (SBUF,), interval=True, quick=True), (8192,)),
+    trn1("stride of 16 B", "SDK", dve(2), lanes("copy", interval=True, step_bytes=16), LONG),
+    trn1("two of stride 16 B", "SDK", dve(4), lanes("tensor_tensor", HALF, SB, interval=True, step_bytes=16), LONG),
+    trn1("activation", "SDK", line(0, 0, 1 / 1.4), activation(interval=True), (4096,)),
+    trn1("iota", "SDK", line(150 / 1.4, 150 / 1.4, 1 / 1.4), lanes("iota", "int32", (SBUF,), GPSIMD, interval=True), WIDTHS),
+    trn1("nc_matmul bf16", "SDK", pe(1), matmuls("bfloat16"), (128, 512)),
+    trn1("nc_matmul f32", "SDK", pe(4), matmuls(), (128, 512)),
+    trn1("short moving bf16, II", "SDK", flat(64 / 2.8, 64 / 2.8), matmuls("bfloat16"), (1, 8, 32)),
+    trn1("transpose f32, II", "SDK", pe(2), matmuls(transpose=True), (128,)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS + ROWS_TRN1, ids=lambda row: row.name)
+def test_row(row, new_builder, chips):
+    chip = chips[row.chip]
     for n in row.at:
-        model = row.model(new_builder(), trn2, n)
+        model = row.model(new_builder(chip.generation), chip, n)
         low, high = row.low(n), row.high(n)
         assert low * (1 - TOLERANCE) <= model <= high * (1 + TOLERANCE), f"N = {n}: {model:.1f} ns"
 
@@ -368,7 +440,7 @@ def test_partitions_do_not_change_a_time(new_builder, trn2):
 
 
 CONTRADICTIONS = tomllib.loads((Path(__file__).parent / "contradictions.toml").read_text(encoding="utf-8"))
-KEYS = {"says", "source", "at", "ns", "other_says", "other_source", "other_ns", "because"}
+KEYS = {"chip", "says", "source", "at", "ns", "other_says", "other_source", "other_ns", "because"}
 
 MODELS = {
     "nc_matmul_f32_completion": (lambda b, c: _completion(b, c, 512)),
@@ -385,6 +457,10 @@ MODELS = {
     "scalar_sectors": (lambda b, c: lanes("copy", engine=SCALAR, step_bytes=64)(b, c, 512)),
     "dve_two_inputs": (lambda b, c: lanes("tensor_tensor", "float32 " * 3, SB)(b, c, 2048)),
     "fast_weight_load": (lambda b, c: _weight_load(b, c)),
+    "trn1_matmul_after_load": (lambda b, c: _weight_load(b, c)),
+    "trn1_dependent_instruction": (lambda b, c: chain(b, c, 1)),
+    "inf2_read": (lambda b, c: 2**20 / streaming(0, 2048)(b, c, 200)),
+    "inf2_write": (lambda b, c: Dma("engine", **STORE)(b, c, 2048)),
 }
 
 
@@ -411,13 +487,14 @@ def test_each_contradiction_has_a_model():
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradiction(name, builder, trn2):
+def test_contradiction(name, new_builder, chips):
     """No number is within 5 % of both; the model keeps to one and is listed as missing the other."""
-    row = CONTRADICTIONS[name]
+    row = {"chip": "trn2"} | CONTRADICTIONS[name]
     assert set(row) == KEYS
+    chip = chips[row["chip"]]
     (low, high), (other_low, other_high) = row["ns"], row["other_ns"]
     up, down = 1 + TOLERANCE, 1 - TOLERANCE
     assert high * up < other_low * down or other_high * up < low * down
-    model = MODELS[name](builder, trn2)
+    model = MODELS[name](new_builder(chip.generation), chip)
     assert other_low * down <= model <= other_high * up, f"{model:.1f} ns"
     assert not low * down <= model <= high * up
