@@ -44,6 +44,7 @@ ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "n
 TENSORS = (
     "neurosim.view",
     "neurosim.access_pattern",
+    "neurosim.rearranging",
     "neurosim.indexing",
     "neurosim.indirect",
     "neurosim.reshaping",
@@ -83,6 +84,7 @@ ROWS = (
     # Tensors and their memory.
     Row("neurosim.reshaping", own=("neurosim.errors",)),
     Row("neurosim.access_pattern", own=(*FORMATS, *TENSORS)),
+    Row("neurosim.rearranging", own=(*FORMATS, *TENSORS)),
     Row("neurosim.indirect", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.indexing", own=("neurosim.errors", "neurosim.view"), packages=("numpy",)),
     Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),

@@ -163,9 +163,7 @@ def _is_dense(work: Lanewise) -> bool:
 # Vector
 
 
-def _vector(
-    work: Lanewise, chip: Chip, rate: float, latency: float | None = None, supply: float = 1.0
-) -> _Cycles:
+def _vector(work: Lanewise, chip: Chip, rate: float, latency: float | None = None, supply: float = 1.0) -> _Cycles:
     """A Vector instruction at ``rate`` cycles per element, slower where a stride halves the memory's rate.
 
     Memory supplies the operands of an element in ``supply`` cycles; an instruction slower than that hides the stride.

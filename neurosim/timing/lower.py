@@ -255,9 +255,7 @@ def _edges(
     is_local = (units[consumer] == units[producer]) & ~from_dma
     is_order = (kind == Dependence.WAR) | (kind == Dependence.WAW)
     keep = ~(is_local & is_order & ~is_dma[consumer])
-    semaphore_ps, own_semaphore_ps = (
-        round(ns * 1000) for ns in (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns)
-    )
+    semaphore_ps, own_semaphore_ps = (round(ns * 1000) for ns in (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns))
     reasons = np.empty(len(Dependence), dtype=np.int64)
     reasons[Dependence.RAW] = Stall.DATA_ENGINE
     reasons[[Dependence.WAR, Dependence.WAW]] = Stall.OVERWRITE

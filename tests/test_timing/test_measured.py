@@ -2,10 +2,12 @@
 
 Sources: TKF = allenkchau/trainium-kernel-fusion@d709ddf (instruction traces), VOY = Joejoedesu/voyager-compiler
 (isolated probes), IMG = AWS profiler screenshots, DN = DeltaNet findings, KDA = Jerry2423/kda-for-trainium,
-SDK = AWS documentation; PERF = its nki_perf_guide.rst, with the number of a figure. "dur" runs from issue to completion, "II" from start to start of independent instructions.
+SDK = AWS documentation, PERF = its nki_perf_guide.rst with the number of a figure. "dur" runs from issue to completion,
+"II" from start to start of independent instructions.
 Rows that contradict one of these are in ``contradictions.toml``. Not modelled, so without a row: the throttle and what
 was measured under it, the time in which a LoadStationary itself completes (150-197 ns, 67 ns for one column on trn1;
-only its hold on the array counts), instructions that only synchronise (EVENT_SEMAPHORE, DRAIN), register moves, tensor_partition_reduce.
+only its hold on the array counts), instructions that only synchronise (EVENT_SEMAPHORE, DRAIN), register moves,
+tensor_partition_reduce.
 """
 
 from __future__ import annotations
@@ -374,43 +376,43 @@ def pe(cycles):
 
 
 LONG = (2048, 8192)
-HALF = ("bfloat16 " * 3).strip()
+F32, HALF = "float32 " * 3, "bfloat16 " * 3
 MIXED = (PSUM, SBUF, SBUF)
 
 ROWS_TRN1 = (
     # measured, A.1. In figure 17 the destination lies in partitions 64-127 of SBUF
     trn1("identity, one element", "PERF 16", flat(159, 159), activation(table="identity", pointers=2), (1,)),
     trn1("identity, one element, dependent II", "PERF 16", flat(189, 189), chain, (1,)),
-    trn1("tensor_tensor f32", "PERF 10, 17", flat(14968, 14987), lanes("tensor_tensor", "float32 " * 3, SB), (8192,)),
+    trn1("tensor_tensor f32", "PERF 10, 17", flat(14968, 14987), lanes("tensor_tensor", F32, SB), (8192,)),
     trn1("MATMUL bf16", "PERF 18, 20-21", flat(188, 219), matmuls("bfloat16", what="latency"), (128,)),
     trn1("transpose bf16", "PERF 26", flat(195, 195), matmuls("bfloat16", transpose=True, what="latency"), (128,)),
     trn1("32 KiB store by one engine", "PERF 30", flat(1810, 1810), Dma("engine", **STORE, partitions=8), (1024,)),
     trn1("4 B descriptor", "PERF 29", flat(7, 7), Dma("descriptor", **STORE), (1,)),
-    trn1("4 MiB store, all", "PERF 14", flat(16955, 16955), Dma("end to end", **STORE, count=1), (8192,)),
-    trn1("256 KiB load, all", "AWS fused-mamba", flat(3046, 3046), Dma("end to end", generation="none", count=1), (512,)),
+    trn1("4 MiB store, all", "PERF 14", flat(16955, 16955), Dma("end to end", **STORE), (8192,)),
+    trn1("256 KiB load, all", "AWS fused-mamba", flat(3046, 3046), Dma("end to end", generation="none"), (512,)),
     trn1("loads, GB/s", "SDK", flat(272, 272), streaming(0, 1024), (200,)),
     # documented: NKI 2.26, "Estimated instruction cost", and the architecture guide
     trn1("tensor_copy", "SDK", dve(1), lanes("copy", interval=True), LONG),
     trn1("tensor_copy bf16", "SDK", dve(1), lanes("copy", "bfloat16 bfloat16", interval=True), LONG),
     trn1("tensor_scalar bf16 to f32", "SDK", dve(1), lanes("tensor_scalar", "bfloat16 float32", interval=True), LONG),
-    trn1("tensor_tensor, II", "SDK", dve(2), lanes("tensor_tensor", "float32 " * 3, SB, interval=True), LONG),
-    trn1("tensor_tensor PSUM", "SDK", dve(1), lanes("tensor_tensor", "float32 " * 3, MIXED, interval=True), LONG),
+    trn1("tensor_tensor, II", "SDK", dve(2), lanes("tensor_tensor", F32, SB, interval=True), LONG),
+    trn1("tensor_tensor PSUM", "SDK", dve(1), lanes("tensor_tensor", F32, MIXED, interval=True), LONG),
     trn1("add bf16", "SDK", dve(1), lanes("tensor_tensor", HALF, SB, interval=True, quick=True), LONG),
     trn1("maximum bf16", "SDK", dve(2), lanes("tensor_tensor", HALF, SB, interval=True), LONG),
-    trn1("scalar_tensor_tensor", "SDK", dve(2), lanes("scalar_tensor_tensor", "float32 " * 3, SB, interval=True), LONG),
-    trn1("predicated copy", "SDK", dve(2), lanes("copy_predicated", "float32 " * 3, SB, interval=True), LONG),
-    trn1("predicated copy PSUM", "SDK", dve(1), lanes("copy_predicated", "float32 " * 3, MIXED, interval=True), LONG),
+    trn1("scalar_tensor_tensor", "SDK", dve(2), lanes("scalar_tensor_tensor", F32, SB, interval=True), LONG),
+    trn1("predicated copy", "SDK", dve(2), lanes("copy_predicated", F32, SB, interval=True), LONG),
+    trn1("predicated copy PSUM", "SDK", dve(1), lanes("copy_predicated", F32, MIXED, interval=True), LONG),
     trn1("reduce", "SDK", dve(1), lanes("reduce", interval=True, quick=True), LONG),
     trn1("sum bf16", "SDK", dve(0.5), lanes("reduce", "bfloat16 bfloat16", interval=True, quick=True), (8192,)),
     trn1("minimum bf16", "SDK", dve(1), lanes("reduce", "bfloat16 bfloat16", interval=True), LONG),
     trn1("reciprocal", "SDK", dve(8), lanes("reciprocal", interval=True), LONG),
-    trn1("scan", "SDK", dve(2), lanes("scan", "float32 " * 3, SB, interval=True), LONG),
+    trn1("scan", "SDK", dve(2), lanes("scan", F32, SB, interval=True), LONG),
     trn1("memset", "SDK", dve(1), lanes("memset", "float32", (SBUF,), interval=True), LONG),
     trn1("memset zero bf16", "SDK", dve(0.5), lanes("memset", "bfloat16", (SBUF,), interval=True, quick=True), (8192,)),
     trn1("stride of 16 B", "SDK", dve(2), lanes("copy", interval=True, step_bytes=16), LONG),
     trn1("two of stride 16 B", "SDK", dve(4), lanes("tensor_tensor", HALF, SB, interval=True, step_bytes=16), LONG),
     trn1("activation", "SDK", line(0, 0, 1 / 1.4), activation(interval=True), (4096,)),
-    trn1("iota", "SDK", line(150 / 1.4, 150 / 1.4, 1 / 1.4), lanes("iota", "int32", (SBUF,), GPSIMD, interval=True), WIDTHS),
+    trn1("iota", "SDK", line(107, 107, 1 / 1.4), lanes("iota", "int32", (SBUF,), GPSIMD, interval=True), WIDTHS),
     trn1("nc_matmul bf16", "SDK", pe(1), matmuls("bfloat16"), (128, 512)),
     trn1("nc_matmul f32", "SDK", pe(4), matmuls(), (128, 512)),
     trn1("short moving bf16, II", "SDK", flat(64 / 2.8, 64 / 2.8), matmuls("bfloat16"), (1, 8, 32)),
