@@ -1,4 +1,4 @@
-"""The command line: ``neurosim demo``, ``run``, ``profile``, ``time``, ``chips``."""
+"""The command line: ``neurosim demo``, ``run``, ``profile``, ``time``, ``chips``, ``isa``, ``check``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from neurosim import finder
+from neurosim.chip import STANDINGS, Chip
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
 
@@ -130,23 +131,49 @@ def time(
 
 
 @app.command()
-def chips(name: Annotated[str | None, typer.Argument(help="Show all figures of this chip.")] = None) -> None:
+def chips(
+    name: Annotated[str | None, typer.Argument(help="Show all figures of this chip, or of a device file.")] = None,
+) -> None:
     """List the chips, or the figures of one with unit, standing and source."""
     from neurosim.devices import available, load_chip
 
-    if name is None:
-        for found in map(load_chip, available()):
-            peak, bandwidth = found.tensor.peak_tflop_per_s(), found.hbm.bandwidth_gb_per_s
-            print(f"{found.name}  NeuronCore-v{found.generation}, {peak:.1f} TFLOPS, HBM {bandwidth:g} GB/s")
-        return
-    figures = load_chip(name).figures
-    rows = [(path, _figure_text(figure.value), figure.unit, figure.standing) for path, figure in figures.items()]
-    titles = ("figure", "value", "unit", "standing")
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    sources = ["source", *(figure.source for figure in figures.values())]
-    for row, source in zip([titles, *rows], sources, strict=True):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join((*cells, source)))
+    if name is not None:
+        found = [load_chip(name)]
+        rows = [
+            (path, _figure_text(figure.value), figure.unit, figure.standing, figure.source)
+            for path, figure in found[0].figures.items()
+        ]
+        _print_columns([("figure", "value", "unit", "standing", "source"), *rows])
+    else:
+        found = [load_chip(known) for known in available()]
+        titles = ("chip", "core", "TFLOPS", "SBUF MiB", "HBM GB/s", *STANDINGS)
+        _print_columns([titles, *map(_overview, found)])
+    unproven = [chip.name for chip in found if not chip.is_validated]
+    if unproven:
+        print(f"\nnot validated, since no figure was measured on the chip itself: {', '.join(unproven)}")
+
+
+@app.command()
+def isa(name: Annotated[str | None, typer.Argument(help="Show the manual's page of this instruction.")] = None) -> None:
+    """List the instructions, with the chips that have them, or show what one takes, refuses and does."""
+    from neurosim.manual.text import overview, page_text
+
+    color = _wants_color()
+    print(overview(color=color) if name is None else page_text(name, color=color), end="")
+
+
+def _overview(chip: Chip) -> tuple[str, ...]:
+    """Return a line of the list of chips: what one core has, and how many figures have each standing."""
+    mib = chip.sbuf.partition_bytes * chip.partitions / 2**20
+    numbers = (f"{chip.tensor.peak_tflop_per_s():.1f}", f"{mib:g}", f"{chip.hbm.bandwidth_gb_per_s:g}")
+    return (chip.name, f"NeuronCore-v{chip.generation}", *numbers, *map(str, chip.standings().values()))
+
+
+def _print_columns(rows: list[tuple[str, ...]]) -> None:
+    """Print rows in columns, which a few long cells do not widen."""
+    widths = [max(len(cell) for cell in column if len(cell) < 48) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _figure_text(value: Any) -> str:
@@ -174,7 +201,11 @@ def _users_errors(file: str) -> Iterator[None]:
 def _print_report(summary: dict[str, Any]) -> None:
     from neurosim.report.text import report
 
-    print(report(summary, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+    print(report(summary, color=_wants_color()), end="")
+
+
+def _wants_color() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def _write_json(file: Path | None, content: Any) -> None:

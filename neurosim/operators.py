@@ -11,9 +11,9 @@ from typing import Any
 from neurosim.errors import Unsupported
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """One operator of ``nki.language``, to be passed as ``op=``."""
+    """One operator of ``nki.language``, to be passed as ``op=``. Two of one name are equal."""
 
     name: str
 
@@ -23,6 +23,12 @@ class Operator:
             f"nl.{self.name} as a function on tiles is not built yet",
             advice=f"pass op=nl.{self.name} to nisa.tensor_tensor, tensor_scalar or activation instead",
         )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"

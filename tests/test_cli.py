@@ -219,6 +219,35 @@ def test_chips_lists_figures_with_their_sources(folder: Path) -> None:
     for heading in ("figure", "value", "unit", "standing", "source"):
         assert heading in done.stdout
     assert "documented" in done.stdout
+    assert "not validated" not in done.stdout
+
+
+def test_chips_lists_all_with_the_standing_of_their_figures(folder: Path) -> None:
+    done = neurosim("chips", folder=folder)
+    assert done.returncode == 0, done.stderr
+    titles, *rows, note = (line.split() for line in done.stdout.splitlines() if line)
+    assert titles[-4:] == ["documented", "measured", "fitted", "assumed"]
+    assert [row[0] for row in rows] == ["inf2", "trn1", "trn2", "trn3"]
+    counts = {row[0]: [int(cell) for cell in row[-4:]] for row in rows}
+    assert len({sum(row) for row in counts.values()}) == 1
+    assert counts["trn3"][1:3] == counts["inf2"][1:3] == [0, 0]
+    assert min(*counts["trn1"], *counts["trn2"]) > 0
+    assert " ".join(note) == "not validated, since no figure was measured on the chip itself: inf2, trn3"
+
+
+def test_a_device_file_of_ones_own(folder: Path) -> None:
+    figure = 'value = 1.2\nunit = "GHz"\nstanding = "assumed"\nsource = "what if the array were cold"'
+    name = 'value = "cold"\nunit = "name"\nstanding = "assumed"\nsource = "my own"'
+    text = f'base = "trn2"\n[chip.name]\n{name}\n[tensor.clock_ghz]\n{figure}\n'
+    (folder / "cold.toml").write_text(text, encoding="utf-8")
+    done = neurosim("chips", "cold.toml", folder=folder)
+    assert done.returncode == 0, done.stderr
+    (clock,) = (line.split() for line in done.stdout.splitlines() if line.startswith("tensor.clock_ghz"))
+    assert clock[:4] == ["tensor.clock_ghz", "1.2", "GHz", "assumed"]
+    assert "not validated, since no figure was measured on the chip itself: cold" in done.stdout
+    done = neurosim("profile", "double.py:double", "4x4:float32", "--chip", "cold.toml", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "cold" in done.stdout
 
 
 def test_an_unknown_chip_is_named(folder: Path) -> None:

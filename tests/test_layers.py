@@ -198,6 +198,12 @@ ROWS = (
         packages=("numpy",),
     ),
     Row("neurosim", own=("neurosim",)),
+    # What can be said of instructions by reading and trying them.
+    Row("neurosim.manual", own=("neurosim",), packages=("numpy", "rich")),
+    # Kernels as text: what the NKI compiler rejects in them.
+    Row("neurosim.lint", own=("neurosim.errors",)),
+    # Under pytest: it loads with every test run, so it loads nothing.
+    Row("neurosim.pytest_plugin", own=("neurosim.finder",), packages=("pytest",)),
     # The command line.
     Row("neurosim.loading", own=(*FORMATS, "neurosim.specs"), packages=("numpy",)),
     Row("neurosim.demo", own=("neurosim",), packages=("numpy", "ml_dtypes")),

@@ -20,7 +20,7 @@ from typing import Any, Final
 from neurosim import devices, dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
-from neurosim.errors import ConfigurationError
+from neurosim.errors import ConfigurationError, Unsupported
 from neurosim.instruction import Instruction, Operand
 from neurosim.nki import _catalogue, isa, language
 
@@ -28,8 +28,9 @@ SHAPE: Final = (32, 16)
 """Of a tile that the examples say nothing about."""
 
 _TILE: Final = re.compile(
-    r"(?:(?P<memory>sbuf|psum|hbm) )?(?P<dtype>[A-Za-z]\w*)\[(?P<shape>\d+(?:, \d+)*)\](?: < (?P<below>\d+)| = (?P<value>\d+))?"
-    r"(?: at (?P<start>\d+))?(?P<gaps> with gaps)?(?: (?P<how>gather|select) (?P<index>.+))?"
+    r"(?:(?P<memory>sbuf|psum|hbm) )?(?P<dtype>[A-Za-z]\w*)\[(?P<shape>\d+(?:, \d+)*)\]"
+    r"(?: < (?P<below>\d+)| = (?P<value>\d+))?(?: at (?P<start>\d+))?(?P<gaps> with gaps)?"
+    r"(?: (?P<how>gather|select) (?P<index>.+))?"
 )
 _TABLES: Final = ("also", "refused", "ignored", "shaped")
 """Entries of an instruction's table in the examples that are no operands."""
@@ -117,8 +118,15 @@ class Examples:
 
 
 def declaration(mnemonic: str) -> type[Instruction]:
-    """Return the class of an instruction."""
+    """Return the class of an instruction.
+
+    Raises:
+        Unsupported: one that NKI documents and neurosim lacks.
+        ConfigurationError: no instruction at all.
+    """
     found = _catalogue.instructions().get(mnemonic)
+    if found is None and mnemonic in isa._NOT_BUILT:
+        raise Unsupported(f"nki.isa.{mnemonic} is documented for NKI 0.6 and not built here yet")
     if found is None:
         raise ConfigurationError(
             f"there is no instruction {mnemonic}", numbers=("known: " + ", ".join(_catalogue.instructions()),)

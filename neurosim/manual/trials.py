@@ -30,8 +30,6 @@ LAYOUTS: Final = ("whole", "offset", "stepped", "folded", "partitions")
 """How an operand lies in its tensor: as all of it; as its last columns; as every second one; as a 3-D view with gaps;
 on other partitions than the first ones. What a layout cannot do to an operand leaves it whole."""
 
-GENERATIONS: Final = (2, 3, 4)
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -66,9 +64,9 @@ class Outcome:
 def chips() -> dict[int, Chip]:
     """Return the packaged chip of each generation that has one, in order."""
     found: dict[int, Chip] = {}
-    for chip in sorted(map(load_chip, available()), key=lambda chip: (chip.generation, not chip.name.startswith("trn"))):
+    for chip in map(load_chip, sorted(available(), key=lambda name: not name.startswith("trn"))):
         found.setdefault(chip.generation, chip)
-    return found
+    return dict(sorted(found.items()))
 
 
 def attempt(call: Call, chip: Chip, *, values: bool = False, layout: str = "whole", timed: bool = False) -> Outcome:

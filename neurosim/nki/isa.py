@@ -46,6 +46,7 @@ from neurosim.kernel import running
 from neurosim.modes import DgeMode as dge_mode
 from neurosim.modes import OobMode as oob_mode
 from neurosim.modes import ReduceCmd as reduce_cmd
+from neurosim.nki._catalogue import instructions
 from neurosim.nki._missing import missing
 
 __all__ = [
@@ -141,4 +142,8 @@ _NOT_BUILT = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    raise missing("nki.isa", name, _NOT_BUILT, __all__)
+    """Find an instruction that stands in ``isa`` and is not imported above, by name or from a folder added to it."""
+    found = instructions().get(name)
+    if found is None:
+        raise missing("nki.isa", name, _NOT_BUILT, __all__)
+    return found

@@ -27,11 +27,11 @@ from neurosim.errors import Unsupported
 from neurosim.indexing import DynamicSlice
 from neurosim.kernel import current
 from neurosim.nki import isa
+from neurosim.nki._functions import Function, reduction
 from neurosim.nki._missing import missing
 from neurosim.nki._tile_size import TileSize
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
-from neurosim.operators import Operator
 from neurosim.view import NkiTensor as NkiTensor
 
 sbuf = MemoryRegion.sbuf
@@ -44,7 +44,7 @@ tile_size = TileSize()
 
 ds = DynamicSlice
 
-_OPERATORS = {name: Operator(name) for name in (*ALU, *ACTIVATIONS)}
+_OPERATORS = {name: Function(name) for name in (*ALU, *ACTIVATIONS)}
 
 
 class NKIObject:
@@ -120,6 +120,26 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """Store an SBUF tile into an HBM tensor."""
     isa.dma_copy(dst=dst, src=value)
+
+
+def sum(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """Return a new SBUF tile: the sum of a tile along its last free axes, in float32 and in ascending order."""
+    return reduction("add", x, axis, dtype, keepdims)
+
+
+def prod(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """Return a new SBUF tile: the product of a tile along its last free axes."""
+    return reduction("multiply", x, axis, dtype, keepdims)
+
+
+def max(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """Return a new SBUF tile: the largest element of a tile along its last free axes."""
+    return reduction("maximum", x, axis, dtype, keepdims)
+
+
+def min(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """Return a new SBUF tile: the smallest element of a tile along its last free axes."""
+    return reduction("minimum", x, axis, dtype, keepdims)
 
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
@@ -204,20 +224,16 @@ _NOT_BUILT = frozenset(
         "gather_flattened",
         "load_transpose2d",
         "matmul",
-        "max",
         "mean",
-        "min",
         "mod",
         "negative",
         "prelu",
-        "prod",
         "rand",
         "random_seed",
         "rms_norm",
         "shared_constant",
         "shared_identity_matrix",
         "softmax",
-        "sum",
         "tan",
         "tfloat32",
         "transpose",

@@ -86,7 +86,7 @@ def chain(builder, chip, n):
     """From start to start of two activations, the second of the first one's result."""
     tiles = [builder.tile(n) for _ in range(3)]
     for source, dst in itertools.pairwise(tiles):
-        builder.lanes("activation", dst, source, engine=SCALAR, table="identity", pointers=2)
+        builder.lanes("activation", dst, source, engine=SCALAR, table="copy", pointers=2)
     return np.diff(builder.time(chip).start_ps)[0] / 1000
 
 
@@ -381,7 +381,7 @@ MIXED = (PSUM, SBUF, SBUF)
 
 ROWS_TRN1 = (
     # measured, A.1. In figure 17 the destination lies in partitions 64-127 of SBUF
-    trn1("identity, one element", "PERF 16", flat(159, 159), activation(table="identity", pointers=2), (1,)),
+    trn1("identity, one element", "PERF 16", flat(159, 159), activation(table="copy", pointers=2), (1,)),
     trn1("identity, one element, dependent II", "PERF 16", flat(189, 189), chain, (1,)),
     trn1("tensor_tensor f32", "PERF 10, 17", flat(14968, 14987), lanes("tensor_tensor", F32, SB), (8192,)),
     trn1("MATMUL bf16", "PERF 18, 20-21", flat(188, 219), matmuls("bfloat16", what="latency"), (128,)),

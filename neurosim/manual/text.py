@@ -1,0 +1,60 @@
+"""The manual on a terminal: the table of instructions, and one page."""
+
+from __future__ import annotations
+
+import io
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
+
+from neurosim.manual.calls import declaration
+from neurosim.manual.pages import not_built, page, rows, titles
+
+WIDTH: Final = 120
+"""Columns, whatever the terminal."""
+
+
+def overview(*, color: bool = False) -> str:
+    """Return the table of instructions: engines, the chips that have it, and what it does; and what is not built."""
+    header = ("instruction", "engines", *titles(), "what it does")
+    body = [(*cells, text.replace("``", "").replace("\\<", "<")) for *cells, text, _ in rows()]
+    widths = [max(map(len, column)) for column in zip(header, *body, strict=True)][:-1]
+    room = WIDTH - sum(widths) - 2 * len(widths)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in header:
+        table.add_column(title, no_wrap=True)
+    for *cells, text in body:
+        table.add_row(*cells, text if len(text) <= room else f"{text[: room - 1]}…")
+    missing = f"\nDocumented for NKI 0.6 and not built yet: {', '.join(not_built())}."
+    return _rendered(Group(table, Text(missing)), color)
+
+
+def page_text(mnemonic: str, *, color: bool = False) -> str:
+    """Return the page of one instruction: laid out with ``color``, else as Markdown.
+
+    Raises:
+        ConfigurationError: no such instruction.
+    """
+    declaration(mnemonic)
+    text = page(mnemonic)
+    return _rendered(Markdown(text), color) if color else text
+
+
+def _rendered(content: RenderableType, color: bool) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=WIDTH,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        _environ={},
+    )
+    with console.capture() as capture:
+        console.print(content)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
