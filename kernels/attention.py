@@ -131,7 +131,7 @@ def transposed(tile, target=None):
     rows, columns = tile.shape
     psum = nl.ndarray((columns, rows), dtype=tile.dtype, buffer=nl.psum)
     nisa.nc_transpose(dst=psum, data=tile)
-    if target is None:
+    if target == None:
         target = nl.ndarray((columns, rows), dtype=tile.dtype, buffer=nl.sbuf)
     nisa.activation(dst=target, op=nl.copy, data=psum)  # on Scalar: Vector has more to do
     return target
@@ -164,7 +164,7 @@ def largest(tile, scores, scale):
     nisa.tensor_reduce(dst=peak, op=nl.maximum, data=scores, axis=1)
     shift = column(tile.rows)
     nisa.tensor_scalar(dst=shift, data=peak, op0=nl.multiply, operand0=-scale)
-    if tile.shift is not None:
+    if tile.shift != None:
         nisa.tensor_tensor(dst=shift, data1=shift, data2=tile.shift, op=nl.minimum)
     return shift
 
@@ -190,7 +190,7 @@ def weighted_values(weights_t, values):
 def gather(tile, shift, total, product):
     """Add a block's sums to a tile's; exp(new shift - old shift) brings the old ones to the new maximum."""
     weighted = nl.ndarray(product.shape, dtype=nl.float32, buffer=nl.sbuf)
-    if tile.shift is None:
+    if tile.shift == None:
         nisa.tensor_copy(dst=weighted, src=product)
     else:
         decay = column(tile.rows)

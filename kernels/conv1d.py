@@ -77,7 +77,7 @@ def load_weights(w):
 def load_bias(bias):
     """Return a float32 column per 128 output channels; none without a bias."""
     columns = []
-    if bias is not None:
+    if bias != None:
         for target, size in steps(bias.shape[0], nl.tile_size.pmax):
             column = nl.ndarray((size, 1), dtype=nl.float32, buffer=nl.sbuf)
             nisa.dma_copy(dst=column, src=bias[target : target + size].reshape((size, 1)))
@@ -126,7 +126,7 @@ def empty(dst, psum, bias, turn):
     """Copy a PSUM tile to SBUF and add the bias: Vector and Scalar take turns."""
     if turn % 2 == 1:
         nisa.activation(dst=dst, op=nl.copy, data=psum, bias=bias)
-    elif bias is None:
+    elif bias == None:
         nisa.tensor_copy(dst=dst, src=psum)
     else:
         nisa.tensor_scalar(dst=dst, data=psum, op0=nl.add, operand0=bias)

@@ -28,7 +28,7 @@ def softmax(x):
         tile = nl.ndarray(shape, dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[start:end, :].reshape(shape))
         weights, total = exponentiate(tile)
-        if before is not None:
+        if before != None:
             finish(*before)
         before = out[start:end, :].reshape(shape), tile, weights, total
     finish(*before)

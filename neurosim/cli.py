@@ -162,6 +162,25 @@ def isa(name: Annotated[str | None, typer.Argument(help="Show the manual's page 
     print(overview(color=color) if name is None else page_text(name, color=color), end="")
 
 
+@app.command()
+def check(
+    target: Annotated[str, typer.Argument(metavar="FILE[:KERNEL]", help="A Python file, or one kernel of it.")],
+    strict: Annotated[bool, typer.Option(help="Report also what NKI documents neither as allowed nor as not.")] = False,
+) -> None:
+    """Find what the NKI compiler rejects in kernels that run here. The file is read, not run."""
+    from neurosim import lint
+
+    file, colon, kernel = target.rpartition(":")
+    if not colon or not kernel.isidentifier():
+        file, kernel = target, ""
+    findings = lint.check(Path(file), kernel or None, strict=strict)
+    for finding in findings:
+        print(f"{finding}\n")
+    print(f"{file}: {len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else f"{file}: no findings")
+    if findings:
+        raise typer.Exit(1)
+
+
 def _overview(chip: Chip) -> tuple[str, ...]:
     """Return a line of the list of chips: what one core has, and how many figures have each standing."""
     mib = chip.sbuf.partition_bytes * chip.partitions / 2**20

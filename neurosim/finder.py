@@ -67,6 +67,14 @@ def _real_nki_exists() -> bool:
 _FINDER = NkiFinder()
 
 
+def provides_nki() -> bool:
+    """Return whether ``import nki`` gives, or gave, neurosim's."""
+    loaded = sys.modules.get("nki")
+    if loaded is not None:
+        return loaded.__name__ == "neurosim.nki"
+    return _FINDER in sys.meta_path and _FINDER.find_spec("nki", None) is not None
+
+
 def install(*, force: bool = False) -> None:
     """Put the finder in place; with ``force``, ours wins over an installed ``nki`` from now on."""
     _FINDER.force = _FINDER.force or force

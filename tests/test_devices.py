@@ -58,6 +58,7 @@ def test_what_was_measured():
     assert load_chip("trn3").standings()["measured"] == load_chip("trn3").standings()["fitted"] == 0
     text = (folder() / "trn3.toml").read_text(encoding="utf-8")
     assert "UNVALIDATED" in text
+    assert {name for name in CHIPS if "Chip" in timed(name).summary()["notes"]} == {"inf2", "trn3"}
     latencies = [path for path in load_chip("trn3").figures if "latency" in path or path.endswith("_ns")]
     assert {load_chip("trn3").figure(path).standing for path in latencies} == {"assumed"}
 
@@ -164,6 +165,7 @@ def test_a_file_that_says_what_differs(tmp_path):
     wide = load_chip(path)
     assert wide == load_chip("trn2").replace(chip__name="wide", dma__engines=32)
     assert not wide.is_validated
+    assert timed(path).summary()["notes"]["Chip"].startswith("wide is not validated")
     assert list(wide.figures) == list(load_chip("trn2").figures)
     assert timed(path).timeline.makespan_ps < timed("trn2").timeline.makespan_ps
     with pytest.raises(ConfigurationError, match=r"wide.toml: there is no base 'trn2'"):

@@ -44,7 +44,7 @@ class Tile:
         shape: extents.
         dtype: its format, None for the one that the call is about.
         memory: where it lives.
-        below: integers are drawn from 0 up to this, exclusive.
+        below: whole numbers from 0 up to this, exclusive, are its data; None leaves that to the dtype.
         value: what all elements are, None for random data.
         start: the partition it begins at.
         gaps: whether its free axes take every second element of a larger tensor.
@@ -55,7 +55,7 @@ class Tile:
     shape: tuple[int, ...]
     dtype: DType | None = None
     memory: Memory = Memory.sbuf
-    below: int = 8
+    below: int | None = None
     value: int | None = None
     start: int = 0
     gaps: bool = False
@@ -182,7 +182,7 @@ def _tile(match: re.Match[str]) -> Tile:
         tuple(int(extent) for extent in match["shape"].split(", ")),
         dtype,
         Memory(match["memory"] or "sbuf"),
-        int(match["below"] or 8),
+        int(match["below"]) if match["below"] else None,
         int(match["value"]) if match["value"] else None,
         int(match["start"] or 0),
         bool(match["gaps"]),

@@ -18,7 +18,7 @@ from neurosim.devices import available, load_chip
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import NeurosimError
 from neurosim.instruction import Instruction
-from neurosim.kernel import Kernel, run
+from neurosim.kernel import Kernel, boundary, run
 from neurosim.manual.calls import Call, Tile, operands
 from neurosim.memory import WRITTEN
 from neurosim.nki import _catalogue
@@ -29,6 +29,10 @@ from neurosim.view import NkiTensor
 LAYOUTS: Final = ("whole", "offset", "stepped", "folded", "partitions")
 """How an operand lies in its tensor: as all of it; as its last columns; as every second one; as a 3-D view with gaps;
 on other partitions than the first ones. What a layout cannot do to an operand leaves it whole."""
+
+
+_BELOW: Final = 8
+"""Integers are drawn from 0 up to this, exclusive, unless the tile says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +84,24 @@ def attempt(call: Call, chip: Chip, *, values: bool = False, layout: str = "whol
         timed: whether to ask how long it takes.
     """
     kernel = Kernel(chip, Program(chip.name, chip.generation), values=values)
-    random = np.random.default_rng(7)
     with run(kernel), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            given = {name: _value(kernel, call, name, value, layout, random) for name, value in call.operands.items()}
-            _catalogue.instructions()[call.mnemonic](**{name: operand for name, (operand, _) in given.items()})
+            given = _issue(kernel, call, layout)
             time_ps = time(kernel.program, chip)[0].makespan_ps if timed else 0
         except NeurosimError as error:
             return Outcome(error, _broken_at(error.__traceback__))
     registers = {f"{kind} {engine.name}": bytes(found.buffer) for (kind, engine), found in kernel._registers.items()}
     return Outcome(None, None, dict(_outputs(call, given)), registers, kernel.program, time_ps)
+
+
+@boundary
+def _issue(kernel: Kernel, call: Call, layout: str) -> dict[str, tuple[Any, Any]]:
+    """Make the operands and call the instruction; return what :func:`_value` gives for each operand."""
+    random = np.random.default_rng(7)
+    given = {name: _value(kernel, call, name, value, layout, random) for name, value in call.operands.items()}
+    _catalogue.instructions()[call.mnemonic](**{name: operand for name, (operand, _) in given.items()})
+    return given
 
 
 def _outputs(call: Call, given: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
@@ -171,9 +182,9 @@ def _data(tile: Tile, dtype: DType, random: np.random.Generator) -> npt.NDArray[
     count = math.prod(tile.shape)
     if tile.value is not None:
         return np.full(count, tile.value).astype(dtype.numpy)
-    if dtype.kind == Kind.FLOAT:
+    if dtype.kind == Kind.FLOAT and tile.below is None:
         return random.standard_normal(count, dtype=np.float32).astype(dtype.numpy)
-    return random.integers(0, 2 if dtype.kind == Kind.BOOL else tile.below, count).astype(dtype.numpy)
+    return random.integers(0, 2 if dtype.kind == Kind.BOOL else tile.below or _BELOW, count).astype(dtype.numpy)
 
 
 def _broken_at(frames: TracebackType | None) -> tuple[CodeType, int] | None:

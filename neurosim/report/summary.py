@@ -47,7 +47,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "chip": chip.name,
         "core": timeline.core,
         "tensors": _tensors(program),
-        "notes": dict(program.notes),
+        "notes": program.notes | _chip_notes(chip),
         "instructions": len(timeline.records),
         "launch_ps": timeline.launch_ps,
         "makespan_ps": timeline.makespan_ps,
@@ -64,6 +64,13 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "lines": costs.lines()[:LINES],
     }
     return cast("dict[str, Any]", result)
+
+
+def _chip_notes(chip: Chip) -> dict[str, str]:
+    """Say so where nothing tells how far the times are right."""
+    if chip.is_validated:
+        return {}
+    return {"Chip": f"{chip.name} is not validated: none of its figures was measured on the chip itself"}
 
 
 def _tensors(program: Program) -> list[TensorSummary]:

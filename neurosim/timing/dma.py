@@ -1,6 +1,6 @@
 """DMA: what a transfer costs, and sixteen engines that serve transfers in the order in which they arrive.
 
-A transfer goes through five stages:
+A transfer goes through five stages; the numbers are trn2's:
 
 1. **Trigger**: an engine executes the DMA instruction (90 ns), once its queue takes it. A queue is a triggering
    engine and a kind of descriptor generation; it takes one DMA per 600 ns (hardware), 590 ns (software) or
@@ -8,6 +8,7 @@ A transfer goes through five stages:
 2. **First data** comes 590 to 1000 ns after the trigger.
 3. **Movement**: each DMA engine serves 8 partitions and takes the transfers one after the other. It needs
    4.5 ns + bytes / (27.2 GB/s) per descriptor; while it reads HBM it does not exceed 23 GB/s, the achievable rate.
+   (On trn1 the first rate is the one that stores were seen to reach, 17.8 GB/s; there is no hardware generation.)
    All of them share the bandwidth of HBM, in order of arrival. A transpose takes longer by the part of a copy's
    throughput that it reaches: 0.9 from HBM, 0.5 from SBUF, half of that for elements of 4 bytes.
 4. **Payload latency**: the last byte has arrived no earlier than 293 ns + 1.305 · bytes / (368 GB/s) after the
