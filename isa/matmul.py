@@ -57,6 +57,9 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Shapes within the array and a PSUM bank, dtypes that go together."""
+        if not (self.accumulate is None or (np.ndim(self.accumulate) == 0 and self.accumulate in (True, False))):
+            yield Broken(f"accumulate={self.accumulate!r}", (), "pass None, True or False")
+            return
         yield from self._shape_rules(chip)
         for label, tiling in (("tile_position", self.tile_position), ("tile_size", self.tile_size)):
             if not isinstance(tiling, (tuple, list)):
@@ -79,8 +82,6 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             yield same_dtype("dst", self.dst, "stationary", self.stationary)
             if self.accumulate:
                 yield Broken("accumulate=True with is_transpose", (), "a transpose overwrites")
-        if self.accumulate not in (None, True, False):
-            yield Broken(f"accumulate={self.accumulate!r}", (), "pass None, True or False")
 
     def _shape_rules(self, chip: Chip) -> Iterator[Broken | None]:
         rows, columns, moving = (

@@ -19,7 +19,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.instruction import Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import convert
-from neurosim.rules import Broken, is_number
+from neurosim.rules import Broken, as_float, is_number, overflows
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
@@ -47,7 +47,7 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
         elif not dtype.is_float and not dtype.min_value <= value <= dtype.max_value:
             limits = f"{dtype} holds {dtype.min_value:.0f} to {dtype.max_value:.0f}"
             yield Broken(f"value {value!r} does not fit {dtype}", (*numbers, limits))
-        elif dtype.is_float and math.isfinite(value) and abs(value) > dtype.max_value:
+        elif dtype.is_float and (overflows(value, dtype) or (math.isinf(as_float(value)) and not dtype.has_inf)):
             yield Broken(f"value {value!r} does not fit {dtype}", (*numbers, f"{dtype} ends at {dtype.max_value}"))
         if self.engine is Engine.gpsimd and self.dst.buffer is Memory.psum:
             yield Broken("GpSimd does not reach PSUM", numbers, "use nisa.engine.vector")

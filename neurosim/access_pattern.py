@@ -34,7 +34,10 @@ def access_pattern(
         pairs = []
     if not pairs or any(count < 1 for _, count in pairs):
         raise IllegalOperand(f"{call}: give [step, count] pairs, each count at least 1")
-    start = base.offset + (0 if offset is None else as_int(offset))
+    try:
+        start = base.offset + (0 if offset is None else as_int(offset))
+    except TypeError:
+        raise IllegalOperand(f"{call}: offset {offset!r} is not an int", advice="count elements of the dtype") from None
     if scalar_offset is None and vector_offset is None:
         return _static(base, pairs, start, call)
     if scalar_offset is not None and vector_offset is not None:

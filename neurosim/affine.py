@@ -23,11 +23,10 @@ def affine_rules(
     numbers = (f"pattern {pattern!r}", f"{name}  {tensor.describe()}")
     ok = isinstance(pattern, (list, tuple)) and 1 <= len(pattern) <= 4
     ok = ok and all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(part, Integral) for part in pair)
-        for pair in pattern
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(_is_int32(part) for part in pair) for pair in pattern
     )
     if not ok:
-        yield Broken("pattern is not a list of one to four [step, count] pairs of ints", numbers)
+        yield Broken("pattern is not a list of one to four [step, count] pairs of int32", numbers)
         return
     count = 1
     for _, extent in pattern:
@@ -39,8 +38,12 @@ def affine_rules(
             "make the counts multiply to the free extent",
         )
     for label, value in (("offset", offset), ("channel_multiplier", channel_multiplier)):
-        if not isinstance(value, Integral) or not -(2**31) <= int(value) < 2**31:
+        if not _is_int32(value):
             yield Broken(f"{label} {value!r} is not an int32", numbers)
+
+
+def _is_int32(value: Any) -> bool:
+    return type(value) is not bool and isinstance(value, Integral) and -(2**31) <= int(value) < 2**31
 
 
 def affine_values(pattern: Any, offset: int, channel_multiplier: int, partitions: int) -> npt.NDArray[np.int32]:

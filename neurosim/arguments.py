@@ -42,8 +42,8 @@ class Arguments:
             if self._first and kind is not None:
                 self.kind, self._first = kind, False
             return self._tensor(value, name)
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return type(value)(self.adopt(entry, f"{name}[{index}]") for index, entry in enumerate(value))
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, [self.adopt(entry, f"{name}[{index}]") for index, entry in enumerate(value)])
         if isinstance(value, dict):
             return {key: self.adopt(entry, f"{name}[{key!r}]") for key, entry in value.items()}
         return value
@@ -81,12 +81,35 @@ class Arguments:
             )
         return self._kernel.adopt(array.shape, dtype, array.nbytes, array_bytes(np.ascontiguousarray(array)), name)
 
+    def check_overlaps(self) -> None:
+        """Refuse arrays that share bytes when the kernel wrote one of them: each is a tensor of its own here.
+
+        Raises:
+            IllegalOperand: two such arguments.
+        """
+        arrays = [(array, tensor) for _, array, tensor in self._tensors.values()]
+        for array, tensor in arrays:
+            if tensor.allocation.storage.borrowed:
+                continue
+            for other, other_tensor in arrays:
+                if other is not array and np.may_share_memory(array, other) and np.shares_memory(array, other):
+                    pair = f"{tensor.name} and {other_tensor.name}"
+                    raise IllegalOperand(
+                        f"arguments {pair} share memory, and the kernel writes {tensor.name}",
+                        advice="pass a copy of one of them, or the whole array once and slice it in the kernel",
+                    )
+
     def write_back(self) -> None:
         """Update the caller's arrays that the kernel wrote in place; read-only ones stay as they are."""
         for value, array, tensor in self._tensors.values():
             written = self._kernel.values and not tensor.allocation.storage.borrowed
             if written and kind_of(value) != "jax" and array.flags.writeable:
                 array[...] = tensor.array()
+
+
+def rebuilt(container: Any, entries: list[Any]) -> Any:
+    """Return a list, tuple or named tuple of the same kind with other entries."""
+    return type(container)(*entries) if hasattr(container, "_fields") else type(container)(entries)
 
 
 def outputs(returned: Any, kernel: Kernel, name: str, kind: str, partial: Collection[str] = ()) -> Any:
@@ -119,8 +142,8 @@ class _Collector:
         """Return ``value``, which is at ``path`` of what the kernel returns, with arrays in place of tensors."""
         if isinstance(value, NkiTensor):
             return self._array(value, path)
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return type(value)(self.collect(entry, f"{path}[{index}]") for index, entry in enumerate(value))
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, [self.collect(entry, f"{path}[{index}]") for index, entry in enumerate(value)])
         if isinstance(value, dict):
             return {key: self.collect(entry, f"{path}[{key!r}]") for key, entry in value.items()}
         return value

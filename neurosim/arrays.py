@@ -53,7 +53,11 @@ def _from_torch(tensor: Any, name: str) -> Array:
     tensor = tensor.detach()
     bits = _TORCH_BITS.get(str(tensor.dtype).removeprefix("torch."))
     if bits is None:
-        array: Array = tensor.numpy()
+        try:
+            array: Array = tensor.numpy()
+        except (TypeError, RuntimeError) as error:
+            text = f"argument {name} is {tensor.dtype}: {error}"
+            raise IllegalOperand(text, advice="make it dense and plain") from None
         return array
     carrier, dtype = bits
     carried: Array = tensor.view(getattr(torch, carrier)).numpy()

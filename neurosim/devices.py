@@ -51,7 +51,7 @@ def load_chip(chip: str | Path | Chip | None = None) -> Chip:
     name = _ALIASES.get(str(chip), str(chip))
     if name in available():
         return _packaged(name)
-    path = Path(chip)
+    path = Path(str(chip))
     if path.suffix == ".toml" and path.is_file():
         return load_device(path, folder())
     raise ConfigurationError(

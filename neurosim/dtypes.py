@@ -125,6 +125,15 @@ ALL: Final[tuple[DType, ...]] = (
     bool_,
 )
 
+PLANNED: Final = (
+    "tfloat32",
+    "float8_e8m0fnu",
+    "float8_e4m3fn_x4",
+    "float8_e5m2_x4",
+    "float4_e2m1fn_x4",
+)
+"""Formats that NKI documents and that are not built here yet: kernels may name and compare them, not use them."""
+
 _BY_NAME: Final[dict[str, DType]] = {dtype: dtype for dtype in ALL} | {"bool_": bool_}
 _BY_NUMPY: Final[dict[np.dtype[Any], DType]] = {dtype.numpy: dtype for dtype in ALL}
 

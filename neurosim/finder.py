@@ -61,7 +61,8 @@ class NkiFinder(importlib.abc.MetaPathFinder):
 def _real_nki_exists() -> bool:
     """Return whether a loadable ``nki`` is installed; a bare folder of that name does not count."""
     spec = importlib.machinery.PathFinder.find_spec("nki")
-    return spec is not None and spec.loader is not None and spec.origin is not None
+    # a folder without code has no loader, and a script that happens to be called nki.py is no package
+    return spec is not None and spec.loader is not None and spec.submodule_search_locations is not None
 
 
 _FINDER = NkiFinder()

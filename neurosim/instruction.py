@@ -220,8 +220,8 @@ class Instruction:
                     value = self._resolve(kernel, name, value, tensors)
                 tensors.append((name, value, operand))
                 key.append(value.key)
-            elif type(value) is list:
-                key.append(freeze(value))
+            elif type(value) is list or type(value) is tuple:
+                key.append(_typed(value))
             else:
                 key.append(value)
                 key.append(type(value))
@@ -267,14 +267,14 @@ class Instruction:
                 )
             storage = allocation.storage
             if operand.access is Access.READ:
+                if tensor.allocation.is_planed:
+                    self._check_owner(kernel, name, tensor)
                 if storage.state < WRITTEN:
                     mask = storage.unwritten(tensor)
                     if mask is not None:
                         holes[name] = mask
                         found = self._hole(kernel, name, tensor, mask, operand)  # raises for a strict operand
                         origin = found if origin is None else origin
-                if tensor.allocation.is_planed:
-                    self._check_owner(kernel, name, tensor)
             elif storage.borrowed:
                 storage.detach()
             slots += (storage.id, tensor.offset_bytes)
@@ -299,6 +299,8 @@ class Instruction:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN
         label: str | None = self.name  # type: ignore[attr-defined]
+        if label is not None and not isinstance(label, str):
+            raise IllegalOperand(f"{self.mnemonic}: name={label!r} is not a string", advice="names label traces")
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label), label)
 
     def _mark(
@@ -318,7 +320,7 @@ class Instruction:
         else:
             storage.mark(tensor, self.state_written, holes, written)
         if tensor.allocation.is_planed:
-            storage.own(tensor, tensor.allocation.index)
+            storage.own(tensor, tensor.allocation.index, written)
 
     def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
         allocation = tensor.allocation
@@ -334,8 +336,9 @@ class Instruction:
         foreign = allocation.storage.foreign_owner(tensor, allocation.index)
         if foreign is not None:
             other = kernel.allocations[foreign - 1]
+            what = "was overwritten through" if foreign > allocation.index else "was not written since"
             raise Uninitialized(
-                f"{self.mnemonic}: {name} {tensor.describe()} was overwritten through {other.describe()}",
+                f"{self.mnemonic}: {name} {tensor.describe()} {what} {other.describe()}",
                 numbers=(
                     f"{allocation.name} allocated at {_first(allocation.where)}",
                     f"{other.name} allocated at {_first(other.where)}",
@@ -452,6 +455,13 @@ def rowwise_holes(target: NkiTensor, masks: Iterable[Mask]) -> Mask:
     for mask in masks:
         rows |= mask.reshape(target.partitions, -1).any(axis=1, keepdims=True)
     return np.repeat(rows, target.free_elements, axis=1).reshape(target.shape)
+
+
+def _typed(value: Any) -> Hashable:
+    """Return lists as tuples and leaves with their types: 1, 1.0 and True are equal, and not the same parameter."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_typed(entry) for entry in value)
+    return (type(value), value if isinstance(value, Hashable) else repr(value))
 
 
 def freeze(value: Any) -> Hashable:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index as as_int
 from pathlib import Path
 from types import CodeType
@@ -16,7 +16,7 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
-from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
+from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds, Unsupported
 from neurosim.memory import Allocation, Bytes, Storage
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.view import NkiTensor, whole
@@ -63,6 +63,7 @@ class Kernel:
     _stack_ids: dict[Any, int] = field(default_factory=dict)
     _skipped: dict[CodeType, bool] = field(default_factory=dict)
     _planes: dict[Memory, Storage] = field(default_factory=dict)
+    _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
     _registers: dict[tuple[str, Engine], Storage] = field(default_factory=dict)
 
     # -- where are we ---------------------------------------------------------------------------------------------
@@ -257,29 +258,15 @@ class Kernel:
         plane = self._planes.get(memory)
         if plane is None:
             plane = self._planes[memory] = Storage(memory, partitions, capacity, 1)
-            extent = start + row_bytes
-            self._add_storage(
-                plane,
-                StorageInfo(
-                    f"{memory.label} plane",
-                    memory,
-                    (partitions, extent),
-                    dtypes.uint8,
-                    partitions,
-                    extent,
-                    stack,
-                    "plane",
-                ),
+            info = StorageInfo(
+                f"{memory.label} plane", memory, (partitions, 0), dtypes.uint8, partitions, 0, stack, "plane"
             )
+            self._add_storage(plane, info)
+        covered = self._covered[memory] = _united([*self._covered.get(memory, ()), (start, start + row_bytes)])
         info = self.program.storages[plane.id]
-        if start + row_bytes > info.row_bytes:
-            extent = start + row_bytes
-            self.program.storages[plane.id] = StorageInfo(
-                info.name, memory, (partitions, extent), info.dtype, partitions, extent, info.stack, info.role
-            )
-        tensor = self._finish(plane, name, shape, dtype, memory, (partition, start), row_bytes, stack, "plane")
-        plane.mark(tensor, 0)  # a new tensor starts unwritten, also where another one was
-        return tensor
+        reserved = (partitions, sum(end - begin for begin, end in covered))
+        self.program.storages[plane.id] = replace(info, shape=reserved, row_bytes=covered[-1][1])
+        return self._finish(plane, name, shape, dtype, memory, (partition, start), row_bytes, stack, "plane")
 
     def registers(self, kind: str, engine: Engine) -> Storage:
         """Return the storage that stands for registers inside an engine (``accumulator``, …)."""
@@ -359,11 +346,24 @@ def _check_shape(shape: Any) -> tuple[int, ...]:
 
 def _check_dtype(dtype: Any) -> DType:
     known = dtypes.of(dtype)
+    if known is None and isinstance(dtype, str) and dtype in dtypes.PLANNED:
+        raise Unsupported(f"nl.ndarray: {dtype} is documented for NKI 0.6 and not built here yet")
     if known is None:
         raise IllegalOperand(
             f"nl.ndarray: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
         )
     return known
+
+
+def _united(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return intervals in order, with those that touch or overlap taken as one."""
+    united: list[tuple[int, int]] = []
+    for begin, end in sorted(intervals):
+        if united and begin <= united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((begin, end))
+    return united
 
 
 def default_name(memory: Memory, index: int) -> str:

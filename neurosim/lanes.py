@@ -51,6 +51,8 @@ class Lanes:
     def put(self, tensor: NkiTensor, values: Float32s) -> None:
         """Round float32 values to the tensor's dtype and write them."""
         array = tensor.array()
+        if np.may_share_memory(values, array):
+            values = values.copy()  # float32 tensors are read in place, and all is read before anything is written
         if array.flags.c_contiguous:
             convert.narrow(values.reshape(array.shape), tensor.dtype, out=array)
         else:
@@ -76,7 +78,7 @@ class Lanes:
 
     def states(self, tensor: NkiTensor) -> npt.NDArray[np.uint8]:
         """Return the lowest shadow state of each element, in the tensor's shape."""
-        states = tensor.allocation.storage.states(tensor)
+        states = tensor.allocation.storage.seen(tensor)
         return states.min(axis=-1) if states.ndim > len(tensor.shape) else states
 
     def is_written(self, tensor: NkiTensor) -> bool:

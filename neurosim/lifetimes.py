@@ -152,7 +152,7 @@ class _Walk:
             if program.storages[storage].memory is memory and program.cores[start] == core
         ]
         self.planes = _planes(program, memory, core)
-        self.plane_bytes = sum(program.storages[plane].row_bytes for plane in self.planes)
+        self.plane_bytes = sum(program.storages[plane].reserved_bytes for plane in self.planes)
         self.in_use = self.plane_bytes + self._live([program.storages[tile].row_bytes for tile in self.tiles])
 
     def _live(self, weights: Sequence[int]) -> Ints:
@@ -175,7 +175,7 @@ class _Walk:
             return Peak(limit, 0, 0, -1, self.core, 0.0)
         record = int(self.in_use.argmax())
         held = [self.program.storages[storage] for storage in (*self._live_tiles(record), *self.planes)]
-        filled = sum(info.row_bytes * info.partitions for info in held) / (limit * _PARTITIONS)
+        filled = sum(info.reserved_bytes * info.partitions for info in held) / (limit * _PARTITIONS)
         return Peak(limit, int(self.in_use[record]), self.plane_bytes, record, self.core, filled)
 
     def _live_tiles(self, record: int) -> list[int]:

@@ -134,13 +134,23 @@ class Storage:
         shadow = self._materialise(tensor)
         return tensor.over(shadow, self._granule)
 
+    def seen(self, tensor: NkiTensor) -> Bytes:
+        """Return the states as ``tensor`` sees them: bytes that another tensor wrote last are unwritten to it.
+
+        Read only; only tensors with an address can see another's bytes.
+        """
+        states = self.states(tensor)
+        if not tensor.allocation.is_planed or self._owners is None:
+            return states
+        return np.where(tensor.over(self._owners, 1) == tensor.allocation.index, states, np.uint8(UNWRITTEN))
+
     def unwritten(self, tensor: NkiTensor) -> Mask | None:
         """Return which elements of ``tensor`` have unwritten bytes, or None when all are written."""
-        if self.state >= WRITTEN:
-            return None
         if self.state == UNWRITTEN:
             return np.ones(tensor.shape, np.bool_)
-        states = self.states(tensor)
+        if self.state >= WRITTEN and not tensor.allocation.is_planed:
+            return None
+        states = self.seen(tensor)
         if states.min() >= WRITTEN:
             return None
         holes = states < WRITTEN
@@ -154,9 +164,9 @@ class Storage:
 
     def uniform_state(self, tensor: NkiTensor) -> int:
         """Return the one state of all bytes under ``tensor``, or -1 when they differ."""
-        if self.state >= 0:
+        if self.state >= 0 and not tensor.allocation.is_planed:
             return self.state
-        states = self.states(tensor)
+        states = self.seen(tensor)
         low = int(states.min())
         return low if low == int(states.max()) else -1
 
@@ -189,11 +199,15 @@ class Storage:
         if self._shadow.min() == state == self._shadow.max():
             self.state, self._shadow = state, None
 
-    def own(self, tensor: NkiTensor, owner: int) -> None:
-        """Remember which tensor wrote the bytes of a plane last."""
+    def own(self, tensor: NkiTensor, owner: int, only: Mask | None = None) -> None:
+        """Remember which tensor wrote the bytes of a plane last; with ``only`` (its shape), of these elements."""
         if self._owners is None:
             self._owners = np.zeros(self.size_bytes, np.uint32)
-        tensor.over(self._owners, 1)[...] = owner
+        owners = tensor.over(self._owners, 1)
+        if only is None:
+            owners[...] = owner
+        else:
+            owners[only] = owner
 
     def foreign_owner(self, tensor: NkiTensor, owner: int) -> int | None:
         """Return another tensor that wrote bytes under ``tensor`` last, or None."""

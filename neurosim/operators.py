@@ -6,7 +6,7 @@ A name is data; what it computes stands in ``numerics.alu`` (Vector and GpSimd) 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NoReturn
 
 from neurosim.errors import Unsupported
 
@@ -17,8 +17,8 @@ class Operator:
 
     name: str
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: operators on tiles are not built yet."""
+    def refuse(self) -> NoReturn:
+        """Say that the operator is not a function on tiles yet."""
         raise Unsupported(
             f"nl.{self.name} as a function on tiles is not built yet",
             advice=f"pass op=nl.{self.name} to nisa.tensor_tensor, tensor_scalar or activation instead",

@@ -89,7 +89,7 @@ class StorageInfo:
         memory: where it lives.
         shape, dtype: as allocated.
         partitions: number of partitions, 0 in HBM.
-        row_bytes: bytes in each partition; in HBM, bytes in all.
+        row_bytes: bytes in each partition (of a plane, up to its last one in use); in HBM, bytes in all.
         stack: id of the call stack that allocated it.
         role: ``input``, ``output``, ``plane`` (shared by tensors with an address), ``state`` or ``tile``.
     """
@@ -102,6 +102,11 @@ class StorageInfo:
     row_bytes: int
     stack: int
     role: str
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of each partition that it keeps for itself: of a plane, what its tensors cover."""
+        return self.shape[-1] if self.role == "plane" else self.row_bytes
 
 
 @dataclass(frozen=True, slots=True)

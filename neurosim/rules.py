@@ -41,14 +41,25 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) or (isinstance(value, np.generic) and isinstance(value.item(), float))
 
 
-def overflows_float32(value: Any) -> bool:
-    """Return whether a finite number is beyond what float32, the datapath's format, holds."""
-    return is_number(value) and math.isfinite(value) and abs(value) > float32.max_value
+def as_float(value: Any) -> float:
+    """Return a number as a Python float; an integer beyond those as an infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def overflows(value: Any, dtype: DType) -> bool:
+    """Return whether a number is finite and rounds to no finite value of a float format."""
+    number = as_float(value)
+    half_step = 2.0 ** (math.frexp(dtype.max_value)[1] - 2 - dtype.mantissa_bits)
+    is_finite = math.isfinite(number) or isinstance(value, int)
+    return is_finite and abs(number) >= dtype.max_value + half_step
 
 
 def fits_float32(name: str, value: Any) -> Broken | None:
-    """A number that the datapath takes as float32 is one."""
-    if not overflows_float32(value):
+    """A number that the datapath takes as float32 rounds to one."""
+    if not is_number(value) or not overflows(value, float32):
         return None
     return Broken(f"{name} {value!r} does not fit float32", (f"float32 ends at {float32.max_value}",))
 

@@ -13,7 +13,7 @@ from typing import Any
 from neurosim.arguments import Arguments, outputs
 from neurosim.chip import Chip
 from neurosim.devices import available, load_chip
-from neurosim.errors import ConfigurationError, IllegalOperand, NeurosimError, Unsupported
+from neurosim.errors import ConfigurationError, IllegalCall, IllegalOperand, NeurosimError, Unsupported
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.lifetimes import check_capacity
 from neurosim.program import Program
@@ -182,7 +182,10 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
     kernel = Kernel(chip, program, values=options.values)
     arguments = Arguments(kernel)
-    bound = inspect.signature(function).bind(*args, **kwargs)
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise IllegalCall(f"{name}: {error}", advice=f"it takes {inspect.signature(function)}") from None
     with run(kernel):
         for parameter, value in bound.arguments.items():
             bound.arguments[parameter] = arguments.adopt(value, parameter)
@@ -192,6 +195,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             raise error.at(kernel.where_raised(error)) from error.__cause__
         add_edges(program, options.schedule)
         check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
+        arguments.check_overlaps()
         collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)
     arguments.write_back()
     return Result(collected, program, chip, name)

@@ -207,6 +207,7 @@ ROWS = (
     # The command line.
     Row("neurosim.loading", own=(*FORMATS, "neurosim.specs"), packages=("numpy",)),
     Row("neurosim.demo", own=("neurosim",), packages=("numpy", "ml_dtypes")),
+    Row("neurosim.__main__", own=("neurosim.cli",)),
     Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),
     # The contract: one file per datapath family, none of which knows another.
     Row(

@@ -26,8 +26,10 @@ class Builder:
         return len(self.program.stacks) - 1
 
     def storage(self, name, row_bytes, memory=Memory.sbuf, role="tile", stack=0, partitions=128):
-        shape = (partitions, row_bytes // 2)
-        info = StorageInfo(name, memory, shape, dtypes.bfloat16, partitions, row_bytes, stack, role)
+        dtype = dtypes.uint8 if role == "plane" else dtypes.bfloat16
+        info = StorageInfo(
+            name, memory, (partitions, row_bytes // dtype.size_bytes), dtype, partitions, row_bytes, stack, role
+        )
         self.program.storages.append(info)
         return len(self.program.storages) - 1
 

@@ -146,7 +146,7 @@ def say(value: Any, dtype: DType | None = None) -> str:
         return str(value if value.dtype or dtype is None else replace(value, dtype=dtype))
     if isinstance(value, Enum):
         return _enum_name(value)
-    return repr(value)
+    return repr(value).replace("e+", "e") if isinstance(value, float) else repr(value)
 
 
 def _enum_name(value: Enum) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from neurosim import dtypes
 from neurosim.dtypes import DType
+from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.kernel import current
-from neurosim.memory import Memory
 from neurosim.nki import isa
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
@@ -42,7 +42,7 @@ class Function(Operator):
         current(call)
         tiles = [operand for operand in operands if isinstance(operand, NkiTensor)]
         if self.name in _RANGE_REDUCED or (self.name not in ALU and self.name not in ACTIVATIONS):
-            return super().__call__()
+            self.refuse()
         arity = ALU[self.name].arity if self.name in ALU else 1
         if len(operands) != arity or not tiles:
             raise IllegalOperand(
@@ -51,7 +51,9 @@ class Function(Operator):
         target = dtypes.of(dtype) if dtype is not None else _precise(tiles)
         if target is None:
             raise IllegalOperand(f"{call}: dtype {dtype!r} is not an NKI dtype")
-        return self._unary(operands[0], target) if arity == 1 else self._binary(call, *operands, target)
+        if arity == 1:
+            return self._unary(operands[0], target)
+        return self._binary(call, operands[0], operands[1], target)
 
     def _unary(self, tile: NkiTensor, dtype: DType) -> NkiTensor:
         result = _new(tile.shape, dtype)

@@ -5,10 +5,12 @@ Source of the names: AWS Neuron SDK, ``nki/api/nki/language/__init__.py`` (NKI 0
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from neurosim.dtypes import PLANNED
 from neurosim.dtypes import bfloat16 as bfloat16
 from neurosim.dtypes import bool_ as bool_
 from neurosim.dtypes import float8_e4m3 as float8_e4m3
@@ -34,6 +36,8 @@ from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
 from neurosim.view import NkiTensor as NkiTensor
 
+# documented formats that kernels may name and compare; using one raises Unsupported
+tfloat32, float8_e8m0fnu, float8_e4m3fn_x4, float8_e5m2_x4, float4_e2m1fn_x4 = PLANNED
 sbuf = MemoryRegion.sbuf
 psum = MemoryRegion.psum
 hbm = MemoryRegion.hbm
@@ -47,7 +51,21 @@ ds = DynamicSlice
 _OPERATORS = {name: Function(name) for name in (*ALU, *ACTIVATIONS)}
 
 
-class NKIObject:
+class _WithAttributes(type):
+    """Lets a class that has an ``__init__`` of its own, a dataclass too, be called with its plain attributes."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return super().__call__(*args, **kwargs)
+        plain = {name: kwargs.pop(name) for name in list(kwargs) if name not in parameters and hasattr(cls, name)}
+        made = super().__call__(*args, **kwargs)
+        for name, value in plain.items():
+            setattr(made, name, value)
+        return made
+
+
+class NKIObject(metaclass=_WithAttributes):
     """Base of kernels' own configuration classes; keyword arguments become attributes."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -214,10 +232,6 @@ _NOT_BUILT = frozenset(
         "dropout",
         "dynamic_range",
         "expand_dims",
-        "float4_e2m1fn_x4",
-        "float8_e4m3fn_x4",
-        "float8_e5m2_x4",
-        "float8_e8m0fnu",
         "floor",
         "fmod",
         "fori_loop",
@@ -235,7 +249,6 @@ _NOT_BUILT = frozenset(
         "shared_identity_matrix",
         "softmax",
         "tan",
-        "tfloat32",
         "transpose",
         "trunc",
         "var",
@@ -248,6 +261,8 @@ _NOT_BUILT = frozenset(
 def __getattr__(name: str) -> Any:
     if name in _OPERATORS:
         return _OPERATORS[name]
+    if name == "bool":  # an older name, which would hide Python's in this module
+        return bool_
     raise missing("nki.language", name, _NOT_BUILT, __dir__())
 
 

@@ -320,7 +320,7 @@ def _reserved(program: Program, core: Ints) -> dict[tuple[int, Memory], int]:
     pairs = np.stack([core[operands.record[is_plane]], operands.storage[is_plane]], axis=1)
     for number, plane in np.unique(pairs, axis=0).tolist():
         info = program.storages[plane]
-        reserved[number, info.memory] = reserved.get((number, info.memory), 0) + info.row_bytes
+        reserved[number, info.memory] = reserved.get((number, info.memory), 0) + info.reserved_bytes
     return reserved
 
 

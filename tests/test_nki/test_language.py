@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import ml_dtypes
 import nki.isa as nisa
 import nki.language as nl
@@ -328,7 +330,7 @@ def test_nki_objects():
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["fori_loop", "while_loop", "dynamic_range", "matmul", "rand", "tfloat32", "where"])
+@pytest.mark.parametrize("name", ["fori_loop", "while_loop", "dynamic_range", "matmul", "rand", "where"])
 def test_documented_names_that_are_not_built(name):
     """F13: one line says so; hasattr is False, so that kernels can ask."""
     with pytest.raises(Unsupported, match=f"nki.language.{name} is documented for NKI 0.6 and not built here yet"):
@@ -367,3 +369,26 @@ def test_dir_lists_operators():
     assert {"add", "exp", "ndarray", "bfloat16", "tile_size", "affine_range"} <= set(names)
     for name in names:
         getattr(nl, name)
+
+
+def test_formats_that_are_not_built_can_be_compared_and_not_used():
+    assert nl.float4_e2m1fn_x4 == "float4_e2m1fn_x4"
+    assert nl.float32 != nl.tfloat32
+    with pytest.raises(Unsupported, match="float8_e8m0fnu is documented"):
+        run(lambda: nl.ndarray((4, 4), nl.float8_e8m0fnu))
+
+
+def test_configuration_classes_take_their_plain_attributes():
+    @dataclasses.dataclass
+    class Section(nl.NKIObject):
+        rows: int
+        scale = 1.0
+
+    section = Section(rows=3, scale=2.0)
+    assert (section.rows, section.scale) == (3, 2.0)
+    with pytest.raises(TypeError):
+        Section(rows=3, other=1)
+
+
+def test_generations_have_an_order():
+    assert nisa.nc_version.gen2 < nisa.nc_version.gen3 <= nisa.get_nc_version()

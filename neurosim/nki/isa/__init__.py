@@ -5,7 +5,7 @@ Source of the names: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (NKI 0.6).
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 from isa.activation import OutOfRangeWarning as OutOfRangeWarning
@@ -58,6 +58,7 @@ __all__ = [
     "bn_aggr",
     "bn_stats",
     "dge_mode",
+    "dma_engine",
     "dma_copy",
     "dma_transpose",
     "engine",
@@ -96,8 +97,15 @@ gpsimd_engine = engine.gpsimd
 unknown_engine = engine.unknown
 
 
-class nc_version(Enum):
-    """Generations of the NeuronCore."""
+class dma_engine(Enum):
+    """Which DMA moves data between cores."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
+class nc_version(IntEnum):
+    """Generations of the NeuronCore, in order."""
 
     gen2 = 2
     gen3 = 3
@@ -116,7 +124,6 @@ _NOT_BUILT = frozenset(
         "activate2",
         "core_barrier",
         "dma_compute",
-        "dma_engine",
         "dropout",
         "exponential",
         "get_nc_sub_version",
@@ -147,3 +154,6 @@ def __getattr__(name: str) -> Any:
     if found is None:
         raise missing("nki.isa", name, _NOT_BUILT, __all__)
     return found
+
+
+from neurosim.nki.isa import constants as constants  # noqa: E402 (it takes its names from here)

@@ -1,0 +1,5 @@
+"""``python -m neurosim``: the command line."""
+
+from neurosim.cli import main
+
+main()
