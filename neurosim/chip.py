@@ -19,6 +19,9 @@ from neurosim.errors import ConfigurationError
 
 Value = int | float | str | tuple[str, ...] | tuple[tuple[str, ...], ...]
 
+REPLACED: Final = "Chip.replace"
+"""Source of a figure that a caller changed."""
+
 STANDINGS: Final = ("documented", "measured", "fitted", "assumed")
 """From best to worst: the vendor says so; timed on a device; chosen to meet several measurements; a guess."""
 
@@ -277,7 +280,7 @@ class Chip:
                 raise _unknown(self.name, path)
             unit = figures[path].unit
             checked = _value(f"{self.name}: {path}", value, _FIELDS[path], unit)
-            figures[path] = Figure(checked, unit, "Chip.replace", "assumed")
+            figures[path] = Figure(checked, unit, REPLACED, "assumed")
         return _build(figures)
 
 

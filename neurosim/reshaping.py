@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import numpy as np
+
 from neurosim.errors import IllegalOperand
 
 
@@ -59,3 +61,11 @@ def split_groups(shape: tuple[int, ...], steps: tuple[int, ...], target: tuple[i
             step *= target[position]
         have, need = last_have, last_need
     return tuple(result)
+
+
+def reaches_each_once(pairs: list[tuple[int, int]]) -> bool:
+    """Return whether no two indices of (step, extent) axes meet; counts, so for patterns no larger than a tile."""
+    offsets = np.zeros(1, np.int64)
+    for step, extent in pairs:
+        offsets = (offsets[:, None] + step * np.arange(extent)).reshape(-1)
+    return len(np.unique(offsets)) == len(offsets)

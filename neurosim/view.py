@@ -21,7 +21,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
 from neurosim.indexing import expand, interval
-from neurosim.reshaping import merge_steps, resolve_minus_one, split_groups
+from neurosim.reshaping import merge_steps, reaches_each_once, resolve_minus_one, split_groups
 
 if TYPE_CHECKING:
     from neurosim.memory import Allocation
@@ -261,16 +261,9 @@ class NkiTensor:
         )
         for step, extent in pairs:
             if step <= reach:
-                return step > 0 and self._reaches_each_once(pairs)
+                return step > 0 and reaches_each_once(pairs)
             reach += step * (extent - 1)
         return self._partition_axis < 0 or self._steps[self._partition_axis] != 0 or self.partitions == 1
-
-    def _reaches_each_once(self, pairs: list[tuple[int, int]]) -> bool:
-        """Count the elements that interleaved axes reach, for patterns that are no larger than a tile."""
-        offsets = np.zeros(1, np.int64)
-        for step, extent in pairs:
-            offsets = (offsets[:, None] + step * np.arange(extent)).reshape(-1)
-        return len(np.unique(offsets)) == len(offsets)
 
     def describe(self) -> str:
         """Shape, dtype, memory and the slice of which tensor, for messages."""
@@ -292,7 +285,12 @@ class NkiTensor:
         return f"NkiTensor({self.describe()})"
 
     def __str__(self) -> str:
-        return f"{self.describe()}\n{self.array()}"
+        mask = self.allocation.storage.unwritten(self)
+        if mask is None:
+            return f"{self.describe()}\n{self.array()}"
+        if mask.all():
+            return f"{self.describe()}\nnothing of it is written"
+        return f"{self.describe()}\n{np.ma.array(self.array(), mask=mask)}\n(-- is not written)"
 
     def __len__(self) -> int:
         return self.shape[0]

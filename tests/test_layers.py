@@ -82,7 +82,7 @@ ROWS = (
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
     # Tensors and their memory.
-    Row("neurosim.reshaping", own=("neurosim.errors",)),
+    Row("neurosim.reshaping", own=("neurosim.errors",), packages=("numpy",)),
     Row("neurosim.access_pattern", own=(*FORMATS, *TENSORS)),
     Row("neurosim.rearranging", own=(*FORMATS, *TENSORS)),
     Row("neurosim.indirect", own=(*RECORD, *TENSORS), packages=("numpy",)),

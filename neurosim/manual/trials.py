@@ -20,7 +20,7 @@ from neurosim.errors import NeurosimError
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.manual.calls import Call, Tile, operands
-from neurosim.memory import WRITTEN
+from neurosim.memory import UNWRITTEN, WRITTEN
 from neurosim.nki import _catalogue
 from neurosim.program import Access, Program
 from neurosim.timing import time
@@ -64,6 +64,23 @@ class Outcome:
         return found.engine, found.engines, found.patterns, found.work, tuple(self.program.names.items())
 
 
+@dataclass(frozen=True)
+class Placing:
+    """How the operands of a call lie in memory.
+
+    Attributes:
+        layout: one of :data:`LAYOUTS`, for all tiles; or ``name:layout`` for one operand alone.
+        unwritten: the operand of which some elements were never written.
+        garbage: which bytes these elements hold.
+        same: ``written=read`` where two operands are one tensor.
+    """
+
+    layout: str = "whole"
+    unwritten: str = ""
+    garbage: int = 0
+    same: str = ""
+
+
 @cache
 def chips() -> dict[int, Chip]:
     """Return the packaged chip of each generation that has one, in order."""
@@ -73,21 +90,23 @@ def chips() -> dict[int, Chip]:
     return dict(sorted(found.items()))
 
 
-def attempt(call: Call, chip: Chip, *, values: bool = False, layout: str = "whole", timed: bool = False) -> Outcome:
+def attempt(
+    call: Call, chip: Chip, *, values: bool = False, timed: bool = False, placing: Placing = Placing()
+) -> Outcome:
     """Run a call on ``chip`` and return what it did.
 
     Args:
         call: what to run.
         chip: where.
         values: whether to compute.
-        layout: one of :data:`LAYOUTS`, for all tiles; or ``name:layout`` for one operand alone.
         timed: whether to ask how long it takes.
+        placing: how the operands lie in memory.
     """
     kernel = Kernel(chip, Program(chip.name, chip.generation), values=values)
     with run(kernel), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            given = _issue(kernel, call, layout)
+            given = _issue(kernel, call, placing)
             time_ps = time(kernel.program, chip)[0].makespan_ps if timed else 0
         except NeurosimError as error:
             return Outcome(error, _broken_at(error.__traceback__))
@@ -96,10 +115,13 @@ def attempt(call: Call, chip: Chip, *, values: bool = False, layout: str = "whol
 
 
 @boundary
-def _issue(kernel: Kernel, call: Call, layout: str) -> dict[str, tuple[Any, Any]]:
+def _issue(kernel: Kernel, call: Call, placing: Placing) -> dict[str, tuple[Any, Any]]:
     """Make the operands and call the instruction; return what :func:`_value` gives for each operand."""
     random = np.random.default_rng(7)
-    given = {name: _value(kernel, call, name, value, layout, random) for name, value in call.operands.items()}
+    given = {name: _value(kernel, call, name, value, placing, random) for name, value in call.operands.items()}
+    written, _, read = placing.same.partition("=")
+    if written:
+        given[written] = given[read]
     _catalogue.instructions()[call.mnemonic](**{name: operand for name, (operand, _) in given.items()})
     return given
 
@@ -114,16 +136,29 @@ def _outputs(call: Call, given: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple
 
 
 def _value(
-    kernel: Kernel, call: Call, name: str, value: Any, layout: str, random: np.random.Generator
+    kernel: Kernel, call: Call, name: str, value: Any, placing: Placing, random: np.random.Generator
 ) -> tuple[Any, Any]:
     """Return what the instruction gets, and where its results are to be looked for."""
     if not isinstance(value, Tile):
         return value, None
-    only, _, one = layout.partition(":")
-    chosen = layout if not one else one if only == name else "whole"
+    only, _, one = placing.layout.partition(":")
+    layout = placing.layout if not one else one if only == name else "whole"
     operand = operands(call.mnemonic).get(name)
     written = operand is not None and operand.access is not Access.READ
-    return _tensor(kernel, call.dtype, name, value, chosen, None if written else random)
+    made, view = _tensor(kernel, call.dtype, name, value, layout, None if written else random)
+    if name == placing.unwritten:
+        _unwrite(view, placing.garbage)
+    return made, view
+
+
+def _unwrite(view: NkiTensor, garbage: int) -> None:
+    """Make a third of a tensor's elements unwritten, with bytes that depend on ``garbage``."""
+    array, states = view.array(), view.allocation.storage.states(view)
+    holes = np.random.default_rng(3).random(view.shape) < 1 / 3
+    holes.flat[0], holes.flat[-1] = True, False
+    noise = np.random.default_rng(garbage).integers(0, 256, array.nbytes, dtype=np.uint8)
+    array[holes] = noise.view(array.dtype).reshape(array.shape)[holes]
+    states[...] = np.where(holes if states.ndim == holes.ndim else holes[..., None], UNWRITTEN, WRITTEN)
 
 
 def _tensor(

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import neurosim
-from neurosim.chip import Chip
+from neurosim.chip import REPLACED, Chip
 from neurosim.errors import ConfigurationError
 from neurosim.listing import operand_text, parameters_text, place_text
 from neurosim.program import Frame, Program, Signature
@@ -138,7 +138,7 @@ def _comes_from(stack: tuple[Frame, ...], lines: tuple[str, ...]) -> bool:
 
 
 def _metadata(timelines: Mapping[int, Timeline], chip: Chip, kernel_name: str, options: TraceOptions) -> dict[str, Any]:
-    changed = {path: figure.value for path, figure in chip.figures.items() if figure.source == "Chip.replace"}
+    changed = {path: figure.value for path, figure in chip.figures.items() if figure.source == REPLACED}
     return {
         "schema": SCHEMA,
         "neurosim": neurosim.__version__,

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 import neurosim
-from neurosim.chip import Chip
+from neurosim.chip import REPLACED, Chip
 from neurosim.lifetimes import Peak, check_capacity
 from neurosim.program import Program
 from neurosim.report.costs import Costs
@@ -67,10 +67,15 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
 
 
 def _chip_notes(chip: Chip) -> dict[str, str]:
-    """Say so where nothing tells how far the times are right."""
-    if chip.is_validated:
-        return {}
-    return {"Chip": f"{chip.name} is not validated: none of its figures was measured on the chip itself"}
+    """Say so where nothing tells how far the times are right, and where the chip is not the one of its name."""
+    notes = []
+    if not chip.is_validated:
+        notes.append(f"{chip.name} is not validated: none of its figures was measured on the chip itself")
+    changed = [f"{path} = {figure.value}" for path, figure in chip.figures.items() if figure.source == REPLACED]
+    if changed:
+        more = f" and {len(changed) - 3} more" * (len(changed) > 3)
+        notes.append(f"{chip.name} changed: {', '.join(changed[:3])}{more}")
+    return {"Chip": "; ".join(notes)} if notes else {}
 
 
 def _tensors(program: Program) -> list[TensorSummary]:

@@ -21,6 +21,8 @@ BAR = 21
 _BARS = "█ busy ▒ stall · idle"
 _ENGINE = "{}{:>9}{:>9}{:>9}  {}\n"
 LINES = 5
+DECISIVE = 0.8
+"""Share of the time that an engine is busy for the report to call it the limit."""
 TENSORS = 6
 
 REASONS = {
@@ -79,6 +81,7 @@ def _facts(summary: Summary) -> Table:
     table.add_row("Compute", _compute(summary))
     table.add_row("HBM", _hbm(summary))
     table.add_row("Roofline", _roofline(summary))
+    table.add_row("Limit", _limit(summary))
     table.add_row("On chip", _space(summary))
     return table
 
@@ -111,12 +114,27 @@ def _roofline(summary: Summary) -> str:
     roof = summary["roofline"]
     intensity = roof["intensity_flop_per_byte"]
     place = "no HBM traffic" if intensity is None else f"{units.digits(intensity)} FLOP/B"
-    reached = roof["least_ps"] / max(summary["makespan_ps"], 1)
-    attainable = f", {units.digits(roof['attainable_tflop_per_s'])} TFLOPS attainable" if summary["flops"] else ""
+    reached = units.percent(roof["least_ps"] / max(summary["makespan_ps"], 1))
+    if not summary["flops"]:
+        return f"{place}: no matrix multiplication to place; the HBM traffic alone needs {reached} of the time"
+    ridge, bandwidth = units.digits(roof["ridge_flop_per_byte"]), units.digits(roof["bandwidth_gb_per_s"])
     return (
-        f"{place} (ridge {units.digits(roof['ridge_flop_per_byte'])}): {roof['bound']} bound{attainable}; "
-        f"{units.percent(reached)} of the roof reached"
+        f"{place} (ridge {ridge} at {bandwidth} GB/s): "
+        f"{roof['bound']} bound, {units.digits(roof['attainable_tflop_per_s'])} TFLOPS attainable; {reached} reached"
     )
+
+
+def _limit(summary: Summary) -> str:
+    """Say which engine decides the time, or that none does."""
+    engines, makespan = summary["engines"], max(summary["makespan_ps"], 1)
+    dma = [engine["busy_ps"] for name, engine in engines.items() if name.startswith("dma")]
+    busy = {name: engine["busy_ps"] for name, engine in engines.items() if not name.startswith("dma")}
+    busy["the DMA engines"] = sum(dma) // max(len(dma), 1)
+    name, busiest_ps = max(busy.items(), key=lambda row: row[1])
+    share = units.percent(busiest_ps / makespan)
+    if busiest_ps >= DECISIVE * makespan:
+        return f"{name}, busy {share} of the time"
+    return f"no engine: {name} is busy most, {share}; the rest of the time instructions wait for each other"
 
 
 def _space(summary: Summary) -> str:

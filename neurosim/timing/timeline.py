@@ -141,6 +141,9 @@ class Timeline:
     flops: Mapping[str, int]
     peak_ps: float
 
+    def __repr__(self) -> str:
+        return f"Timeline(core {self.core} on {self.chip.name}: {len(self.ops)} ops in {self.makespan_ps} ps)"
+
     @property
     def total_ps(self) -> int:
         """Launch and makespan."""

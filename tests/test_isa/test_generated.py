@@ -6,6 +6,9 @@ legal. Nothing here names an instruction, so a new one is tested as it stands.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from neurosim.devices import load_chip
@@ -13,6 +16,8 @@ from neurosim.errors import IllegalOperand
 from neurosim.instruction import Instruction
 from neurosim.manual import refusals, trials
 from neurosim.manual.calls import Tile, declaration, documented, examples, operands
+from neurosim.manual.trials import Placing
+from neurosim.memory import WRITTEN
 from neurosim.nki import _catalogue, isa
 from neurosim.program import Access
 
@@ -73,7 +78,7 @@ def test_views_give_the_bits_of_whole_tensors(name):
                 if layout == "folded" and examples(name).shaped:
                     continue
                 for chosen in (layout, *(f"{tile}:{layout}" for tile in tiles)):
-                    view = trials.attempt(call, chip, values=True, layout=chosen)
+                    view = trials.attempt(call, chip, values=True, placing=Placing(layout=chosen))
                     if isinstance(view.error, IllegalOperand):
                         assert view.broken, f"{call}, {chosen}: {view.error}"  # a rule says that such views are refused
                         continue
@@ -81,6 +86,63 @@ def test_views_give_the_bits_of_whole_tensors(name):
                     assert view.registers == plain.registers, f"{call} with {chosen}"
                     tried += 1
     assert tried >= 2 * len(LAYOUTS)
+
+
+def inputs(call):
+    """Return the operands that a call reads from a tensor of a known place."""
+    for name, operand in operands(call.mnemonic).items():
+        tile = call.operands.get(name)
+        if operand is not None and operand.access is Access.READ and isinstance(tile, Tile) and not tile.how:
+            yield name, tile
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_record_is_the_same_without_values(name):
+    for chip in CHIPS:
+        for call in calls(name, chip):
+            with_values, without = (trials.attempt(call, chip, values=values, timed=True) for values in (True, False))
+            assert with_values.signature == without.signature, call
+            assert with_values.time_ps == without.time_ps, call
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_in_place_are_those_out_of_place(name):
+    """Where a result and an input may be one tensor, the result is the same, or the call is refused."""
+    for call in calls(name, CHIPS[0]):
+        apart = trials.attempt(call, CHIPS[0], values=True)
+        for output in apart.outputs:
+            for operand, tile in inputs(call):
+                target = call.operands[output]
+                if (tile.shape, tile.dtype, tile.memory) == (target.shape, target.dtype, target.memory):
+                    placing = Placing(same=f"{output}={operand}")
+                    together = trials.attempt(call, CHIPS[0], values=True, placing=placing)
+                    if together.error is None:
+                        states = apart.outputs[output][1]  # what a predicate leaves out keeps the input's value
+                        pair = [elements(outcome.outputs[output][0], states) for outcome in (together, apart)]
+                        assert pair[0] == pair[1], f"{call} with {output} in place of {operand}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_counts_as_written_depends_on_written_bytes_alone(name):
+    """Of an operand with holes, other bytes in the holes change no element that is written afterwards."""
+    for call in calls(name, CHIPS[0]):
+        for operand, tile in inputs(call):
+            if math.prod(tile.shape) > 1:
+                found = [
+                    trials.attempt(call, CHIPS[0], values=True, placing=Placing(unwritten=operand, garbage=garbage))
+                    for garbage in (1, 2, 3)
+                ]
+                if all(outcome.error is None for outcome in found):
+                    for output in found[0].outputs:
+                        assert len({outcome.outputs[output][1] for outcome in found}) == 1, call
+                        results = {elements(*outcome.outputs[output]) for outcome in found}
+                        assert len(results) == 1, f"{call}: holes of {operand} reach {output}"
+
+
+def elements(data, states):
+    """Return the bytes of the elements that ``states`` says are written."""
+    mask = np.frombuffer(states, np.uint8) >= WRITTEN
+    return np.frombuffer(data, np.uint8).reshape(mask.size, -1)[mask].tobytes()
 
 
 def parameters():

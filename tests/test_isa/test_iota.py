@@ -110,7 +110,7 @@ def test_runs_on_gpsimd(machine):
         ({"pattern": []}, "not a list of one to four"),
         ({"pattern": [1, 6]}, "not a list of one to four"),
         ({"pattern": [[1, 6, 1]]}, "not a list of one to four"),
-        ({"pattern": [[1.0, 6]]}, "pairs of ints"),
+        ({"pattern": [[1.0, 6]]}, "pairs of int32"),
         ({"pattern": np.array([[1, 6]])}, "not a list of one to four"),
         ({"pattern": [[1, -6]]}, "pattern makes -6 elements"),
         ({"pattern": [[1, 6]], "offset": 2**31}, "offset 2147483648 is not an int32"),

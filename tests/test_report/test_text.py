@@ -113,7 +113,7 @@ def test_it_says_what_a_reader_asks_for(summary: dict[str, Any]) -> None:
     assert "kernel 300 µs" in text
     assert "MFU 72.8 % of 78.6" in text
     assert "MBU 38.0 % of 368" in text
-    assert "compute bound, 78.6 TFLOPS attainable; 72.8 % of the roof reached" in text
+    assert "compute bound, 78.6 TFLOPS attainable; 72.8 % reached" in text
     assert "read 33.6 MB at 112 GB/s" in text
     assert "a_t bfloat16[2048, 2048]" in text
     assert "matmul_0.py:40" in text
@@ -174,3 +174,18 @@ def test_sizes(size: int, text: str) -> None:
 @pytest.mark.parametrize(("fraction", "text"), [(0, "0.0 %"), (0.0001, "<0.1 %"), (0.5, "50.0 %"), (1, "100.0 %")])
 def test_percentages(fraction: float, text: str) -> None:
     assert units.percent(fraction) == text
+
+
+def test_the_limit_is_an_engine_that_is_busy_or_none(summary: dict[str, Any]) -> None:
+    makespan = summary["makespan_ps"]
+    for engine in summary["engines"].values():
+        engine["busy_ps"] = makespan // 2
+    assert "Limit     no engine:" in report(summary)
+    summary["engines"]["vector"]["busy_ps"] = makespan * 9 // 10
+    assert "Limit     vector, busy 90.0 % of the time" in report(summary)
+
+
+def test_without_multiplication_nothing_is_called_memory_bound(summary: dict[str, Any]) -> None:
+    summary["flops"] = 0
+    assert "no matrix multiplication to place" in report(summary)
+    assert "memory bound" not in report(summary)
