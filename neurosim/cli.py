@@ -18,6 +18,7 @@ from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
+from neurosim.writing import replacing
 
 app = typer.Typer(
     help="Run NKI kernels on a simulated NeuronCore: exact values, a time, and the reason for the time.",
@@ -77,7 +78,7 @@ def profile(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=FORMS)] = None,
     chip: ChipName = None,
     json_file: Json = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     values: Annotated[bool, typer.Option(help="Compute; without, record and time only.")] = True,
     perfetto: Perfetto = None,
     save: Annotated[
@@ -228,8 +229,14 @@ def _wants_color() -> bool:
 
 
 def _write_json(file: Path | None, content: Any) -> None:
-    if file is not None:
-        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if file is None:
+        return
+    text = json.dumps(content, indent=2) + "\n"
+    if str(file) == "-":
+        print(text, end="")
+        return
+    with replacing(file) as out:
+        out.write(text.encode())
 
 
 def main() -> None:

@@ -126,7 +126,21 @@ def check_call(kernel: Callable[..., Any], positional: Sequence[Any], named: Map
 
 
 def random_array(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -> npt.NDArray[Any]:
-    """Make an input: standard normal floats, integers from 0 to 99, fair bools."""
+    """Make an input: standard normal floats, integers from 0 to 99, fair bools.
+
+    Raises:
+        ConfigurationError: more elements than this machine has memory for.
+    """
+    try:
+        return _drawn(shape, dtype, generator)
+    except (MemoryError, ValueError) as error:
+        raise ConfigurationError(
+            f"an input of shape {'x'.join(map(str, shape))} does not fit into this machine's memory",
+            advice="--no-values times a kernel without data",
+        ) from error
+
+
+def _drawn(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -> npt.NDArray[Any]:
     if dtype.kind == Kind.FLOAT:
         return generator.standard_normal(shape, dtype=np.float32).astype(dtype.numpy)
     if dtype.kind == Kind.BOOL:

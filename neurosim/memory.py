@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
+from neurosim.errors import CapacityExceeded
 
 if TYPE_CHECKING:
     from neurosim.view import NkiTensor
@@ -106,7 +107,13 @@ class Storage:
         """The bytes, one-dimensional, partition after partition; made when first asked for."""
         if self._buffer is None:
             # zeros, not empty: the system hands out untouched pages for free, and nothing depends on stale bytes
-            self._buffer = np.zeros(self.size_bytes, np.uint8)
+            try:
+                self._buffer = np.zeros(self.size_bytes, np.uint8)
+            except (MemoryError, ValueError) as error:
+                raise CapacityExceeded(
+                    f"a tensor of {self.size_bytes} bytes does not fit into this machine's memory",
+                    advice="run with values=False, which needs no data",
+                ) from error
         return self._buffer
 
     def detach(self) -> None:

@@ -307,3 +307,16 @@ def test_the_demo_fails_when_a_value_is_wrong(monkeypatch: pytest.MonkeyPatch, c
         cli.demo()
     assert caught.value.exit_code == 1
     assert "wrong values: matmul" in capsys.readouterr().err
+
+
+def test_a_summary_that_cannot_be_written_is_an_error_in_words(folder: Path) -> None:
+    done = neurosim("profile", "double.py:double", "4x4:float32", "--json", "nowhere/summary.json", folder=folder)
+    assert done.returncode == 1
+    assert "cannot write nowhere/summary.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_input_larger_than_memory_is_an_error_in_words(folder: Path) -> None:
+    done = neurosim("profile", "double.py:double", "99999999999x99999999:float32", folder=folder)
+    assert done.returncode == 1
+    assert "--no-values" in done.stderr

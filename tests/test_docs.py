@@ -55,12 +55,12 @@ def test_it_has_its_row_and_its_page(project):
 
 
 def test_the_generated_tests_hold_for_it(project):
-    """A legal call, views, and its two parameters; the page above shows that its rules have calls that break them."""
+    """The page above shows that its rules have calls that break them."""
     done = project(
         "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_isa/test_generated.py", "-k", "scaled_sum"
     )
     assert done.returncode == 0, done.stdout
-    assert re.search(r"\b4 passed", done.stdout), done.stdout
+    assert re.search(r"\b[4-9] passed", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("document", DOCS, ids=lambda path: path.name)

@@ -236,3 +236,49 @@ def test_calls_written_down_as_refused_are():
     for name in NAMES:
         for call in examples(name).refused:
             assert any(isinstance(trials.attempt(call, chip).error, IllegalOperand) for chip in CHIPS), call
+
+
+def broken_by(monkeypatch, cls, method, wrong, test, *arguments):
+    """Return whether ``test`` fails when a method of an instruction is wrong."""
+    monkeypatch.setattr(cls, method, wrong)
+    with pytest.raises(AssertionError):
+        test(*arguments)
+
+
+def test_an_ignored_parameter_is_found(monkeypatch):
+    cls = declaration("scalar_tensor_tensor")
+    right = cls.execute
+
+    def wrong(self, lanes):
+        self.reverse1 = False
+        right(self, lanes)
+
+    broken_by(monkeypatch, cls, "execute", wrong, test_every_parameter_matters, "scalar_tensor_tensor", "reverse1")
+
+
+def test_a_hole_that_is_lost_is_found(monkeypatch):
+    cls = declaration("tensor_tensor_scan")
+    test = test_what_counts_as_written_depends_on_written_bytes_alone
+    broken_by(monkeypatch, cls, "holes", lambda self, holes: {}, test, "tensor_tensor_scan")
+
+
+def test_a_view_that_is_taken_for_a_whole_tensor_is_found(monkeypatch):
+    cls = declaration("reciprocal")
+
+    def wrong(self, lanes):
+        whole = lanes.f32(self.data)
+        flat = self.dst.allocation.storage.buffer.view(np.float32)
+        flat[: whole.size] = 1 / whole.reshape(-1)
+
+    broken_by(monkeypatch, cls, "execute", wrong, test_views_give_the_bits_of_whole_tensors, "reciprocal")
+
+
+def test_a_wrong_result_in_place_is_found(monkeypatch):
+    cls = declaration("tensor_tensor")
+    right = cls.execute
+
+    def wrong(self, lanes):
+        lanes.put(self.dst, np.zeros((self.dst.partitions, self.dst.free_elements), np.float32))
+        right(self, lanes)
+
+    broken_by(monkeypatch, cls, "execute", wrong, test_results_in_place_are_those_out_of_place, "tensor_tensor")
