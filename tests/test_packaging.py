@@ -67,5 +67,6 @@ def test_the_wheel_holds_what_a_user_needs(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"neurosim/cli.py", "neurosim/_kernels/matmul.py", "neurosim/_kernels/attention.py"} <= names
     assert {"isa/__init__.py", "isa/devices/trn2.toml", "neurosim/py.typed", "isa/py.typed"} <= names
+    assert {"isa/manual/examples.toml", "isa/manual/README.md", "neurosim/pytest_plugin.py"} <= names
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"neurosim", "isa", f"neurosim_npu-{project()['version']}.dist-info"}

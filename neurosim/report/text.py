@@ -134,7 +134,7 @@ def _limit(summary: Summary) -> str:
     share = units.percent(busiest_ps / makespan)
     if busiest_ps >= DECISIVE * makespan:
         return f"{name}, busy {share} of the time"
-    return f"no engine: {name} is busy most, {share}; the rest of the time instructions wait for each other"
+    return f"no engine: {name} is busiest, {share}; else instructions wait for one another"
 
 
 def _space(summary: Summary) -> str:
