@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim import dtypes
+from neurosim.arithmetic import NoOperators
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class NkiTensor:
+class NkiTensor(NoOperators):
     """A tensor, or a view of one. Views share bytes; nothing is copied.
 
     On-chip tensors have a partition axis (axis 0 in this dialect, but any axis may be it here); HBM tensors have none.

@@ -43,6 +43,7 @@ RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program")
 ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "neurosim.loops")
 TENSORS = (
     "neurosim.view",
+    "neurosim.arithmetic",
     "neurosim.access_pattern",
     "neurosim.rearranging",
     "neurosim.indexing",
@@ -83,6 +84,7 @@ ROWS = (
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
     # Tensors and their memory.
     Row("neurosim.reshaping", own=("neurosim.errors",), packages=("numpy",)),
+    Row("neurosim.arithmetic", own=("neurosim.errors",)),
     Row("neurosim.access_pattern", own=(*FORMATS, *TENSORS)),
     Row("neurosim.rearranging", own=(*FORMATS, *TENSORS)),
     Row("neurosim.indirect", own=(*RECORD, *TENSORS), packages=("numpy",)),

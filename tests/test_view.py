@@ -744,3 +744,20 @@ def test_a_tensor_prints_its_values():
     assert plain == "NkiTensor(mine [2, 2] int32 in SBUF)"
     assert values == "mine [2, 2] int32 in SBUF\n[[0 1]\n [2 3]]"
     assert view == "NkiTensor([2, 1] int32 in SBUF, a view of mine[2, 2] int32 in SBUF)"
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        (lambda t: t + t, "'\\+' of t.*op=nl.add"),
+        (lambda t: 2.0 * t, "'\\*' of t.*2.0.*op=nl.multiply"),
+        (lambda t: t @ t, "call nisa.nc_matmul"),
+        (lambda t: t > 0, "'>' of t.*op=nl.greater"),
+        (lambda t: -t, "'-' of t"),
+        (lambda t: abs(t), "'abs' of t"),
+    ],
+)
+def test_python_operators_say_which_instruction_to_call(expression, words):
+    with pytest.raises(IllegalOperand) as caught:
+        asked(expression)
+    assert re.search(words, str(caught.value), re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,7 +17,7 @@ from neurosim.chip import Chip
 from neurosim.devices import folder
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, NeurosimError
-from neurosim.manual.calls import Call, Tile, examples, operands
+from neurosim.manual.calls import Call, Tile, declaration, examples, operands
 from neurosim.manual.trials import attempt
 from neurosim.nki import language
 from neurosim.operators import Operator
@@ -147,7 +148,7 @@ def candidates(value: Any, name: str, mnemonic: str) -> Iterator[Any]:
     kind = type(default if value is None else value)
     if issubclass(kind, Enum):
         yield from kind
-    if issubclass(kind, Operator) or "op" in name.split("_")[-1].rstrip("01"):
+    if issubclass(kind, Operator) or name.rstrip("01").endswith("op"):
         yield from (getattr(language, operator) for operator in _OPERATORS)
     if isinstance(value, (list, tuple)) and value:
         yield from _nested(value)
@@ -156,10 +157,6 @@ def candidates(value: Any, name: str, mnemonic: str) -> Iterator[Any]:
 
 def default_of(mnemonic: str, name: str) -> Any:
     """Return a parameter's default, None where it has none."""
-    import dataclasses
-
-    from neurosim.manual.calls import declaration
-
     for entry in dataclasses.fields(declaration(mnemonic)):  # type: ignore[arg-type]
         if entry.name == name and entry.default is not dataclasses.MISSING:
             return entry.default

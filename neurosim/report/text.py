@@ -116,7 +116,7 @@ def _roofline(summary: Summary) -> str:
     place = "no HBM traffic" if intensity is None else f"{units.digits(intensity)} FLOP/B"
     reached = units.percent(roof["least_ps"] / max(summary["makespan_ps"], 1))
     if not summary["flops"]:
-        return f"{place}: no matrix multiplication to place; the HBM traffic alone needs {reached} of the time"
+        return f"{place}: no matrix multiplication; the HBM traffic alone needs {reached} of the time"
     ridge, bandwidth = units.digits(roof["ridge_flop_per_byte"]), units.digits(roof["bandwidth_gb_per_s"])
     return (
         f"{place} (ridge {ridge} at {bandwidth} GB/s): "

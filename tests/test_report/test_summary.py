@@ -141,7 +141,7 @@ def copy(x):
     assert roof["bound"] == "memory"
     size_bytes = 128 * 4096 * 4
     assert roof["least_ps"] == pytest.approx(size_bytes * 1e3 / 368 + size_bytes * 1e3 / 435.2, rel=1e-6)
-    assert "no matrix multiplication to place" in report(summary)
+    assert "no matrix multiplication;" in report(summary)
 
 
 def test_space_is_what_was_live(matmul: dict[str, Any]) -> None:
