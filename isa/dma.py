@@ -11,7 +11,7 @@ import numpy as np
 
 from neurosim.chip import Chip
 from neurosim.engines import HBM, Engine, Memory
-from neurosim.errors import IllegalOperand
+from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.indirect import IndirectTensor
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
@@ -90,6 +90,11 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
         Rule (assumed): software descriptors come from GpSimd, hardware and static ones from Sync; stores are
         triggered by GpSimd, so that a store that waits for its data holds up no load.
         """
+        if self.priority is not None:
+            raise Unsupported(
+                f"{self.mnemonic}: priority={self.priority} is not built yet: no figure of the levels is public",
+                advice="leave it out: it changes no value",
+            )
         if self.engine not in (Engine.unknown, Engine.sync, Engine.scalar):
             raise IllegalOperand(
                 f"dma_copy: engine={self.engine!r} cannot trigger hardware descriptors",

@@ -14,6 +14,7 @@ import numpy as np
 from neurosim.chip import Chip
 from neurosim.dtypes import uint32
 from neurosim.engines import HBM, Engine, Memory
+from neurosim.errors import Unsupported
 from neurosim.indirect import IndirectTensor
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
@@ -126,6 +127,11 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """GpSimd makes the descriptors of gathered rows, or where it is asked to; Sync triggers the rest."""
+        if self.priority is not None:
+            raise Unsupported(
+                f"{self.mnemonic}: priority={self.priority} is not built yet: no figure of the levels is public",
+                advice="leave it out: it changes no value",
+            )
         engine = Engine.gpsimd if self._by_software() else Engine.sync
         return engine, frozenset({engine})
 
