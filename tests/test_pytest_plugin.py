@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def suite(tmp_path):
     def run(source, *options):
         (tmp_path / "test_kernels.py").write_text(source, encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path / "packages"), str(ROOT)))}
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # where neurosim is installed, pytest finds it by itself
         command = [sys.executable, "-m", "pytest", "-p", "neurosim.pytest_plugin", "-p", "no:cacheprovider", *options]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -79,3 +81,13 @@ def test_an_installed_nki_stays_unless_asked_otherwise(suite, tmp_path):
 def test_pytest_finds_it_by_its_entry_point():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {"neurosim": "neurosim.pytest_plugin"}
+
+
+def test_an_installed_neurosim_is_found_by_its_entry_point(tmp_path):
+    points = importlib.metadata.entry_points(group="pytest11", name="neurosim")
+    if not points:
+        pytest.skip("neurosim runs from a checkout and is not installed")
+    (tmp_path / "test_kernels.py").write_text(SUITE, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
