@@ -84,11 +84,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
                 yield Broken("accumulate=True with is_transpose", (), "a transpose overwrites")
 
     def _shape_rules(self, chip: Chip) -> Iterator[Broken | None]:
-        rows, columns, moving = (
-            self.stationary.partitions,
-            self.stationary.free_elements,
-            self.moving.free_elements,
-        )
+        rows, columns, moving = self._sizes()
         numbers = (
             f"stationary  {self.stationary.describe()}",
             f"moving      {self.moving.describe()}",
@@ -119,7 +115,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             yield within_bank("dst", self.dst, chip.psum.bank_bytes)
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
-        """The tensor engine; modes that are not built are refused here."""
+        """The tensor engine; modes that are not built, and bfloat16 sums, are refused here."""
         tiling = (tuple(self.tile_position), tuple(self.tile_size))
         if tiling not in (((), ()), ((0, 0), (128, 128))):
             raise Unsupported(
@@ -130,6 +126,12 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             if self.perf_mode is not MatmulPerfMode.double_row:
                 raise IllegalOperand(f"nc_matmul: perf_mode={self.perf_mode!r} is not a nisa.matmul_perf_mode")
             raise Unsupported("nc_matmul: perf_mode double_row is not built yet", advice="leave perf_mode out")
+        if self.dst.dtype != dtypes.float32 and not self.is_transpose:
+            raise Unsupported(
+                f"nc_matmul: sums in {self.dst.dtype} PSUM are not built yet: no public text says when they round",
+                numbers=(f"dst  {self.dst.describe()}",),
+                advice="give dst float32, and convert as you copy it to SBUF",
+            )
         return super().place(chip)
 
     def admit(self, lanes: Lanes) -> None:
@@ -171,9 +173,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         if self.accumulate is not None and not self.accumulate:
             return True
         state = lanes.where_written(self.dst)
-        if state == MATMUL:
-            return False
-        if self.accumulate:
+        if state == MATMUL or self.accumulate:
             return False
         if state == UNWRITTEN:
             return True
@@ -227,6 +227,10 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             )
         lanes.put_bits(self.dst, lanes.bits(self.stationary).T)
 
+    def _sizes(self) -> tuple[int, int, int]:
+        """Return K, and the columns of stationary and of moving."""
+        return self.stationary.partitions, self.stationary.free_elements, self.moving.free_elements
+
     def _passes(self) -> int:
         return 4 if self.stationary.dtype == dtypes.float32 and not self.is_transpose else 1
 
@@ -241,11 +245,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """LoadStationary and the passes; a one-zero hint halves the passes of float32."""
-        rows, columns, moving = (
-            self.stationary.partitions,
-            self.stationary.free_elements,
-            self.moving.free_elements,
-        )
+        rows, columns, moving = self._sizes()
         passes = self._passes()
         if passes == 4:
             passes //= 2 ** (self.is_stationary_onezero + self.is_moving_onezero)

@@ -254,6 +254,9 @@ class Instruction:
         tensors: list[tuple[str, NkiTensor, Operand]],
     ) -> NkiInstruction:
         signature_id, engine, states = signature
+        label: str | None = self.name  # type: ignore[attr-defined]
+        if label is not None and not isinstance(label, str):
+            raise IllegalOperand(f"{self.mnemonic}: name={label!r} is not a string", advice="names label traces")
         holes: Holes = {}
         slots: list[int] = []
         origin: HoleOrigin | None = None
@@ -298,9 +301,6 @@ class Instruction:
         for kind, access in states:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN
-        label: str | None = self.name  # type: ignore[attr-defined]
-        if label is not None and not isinstance(label, str):
-            raise IllegalOperand(f"{self.mnemonic}: name={label!r} is not a string", advice="names label traces")
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label), label)
 
     def _mark(

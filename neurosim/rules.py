@@ -114,11 +114,6 @@ def dtype_in(name: str, tensor: NkiTensor, allowed: tuple[DType, ...]) -> Broken
     )
 
 
-def at_most(what: str, value: int, limit: int, advice: str, *numbers: str) -> Broken | None:
-    """A count stays within a limit of the chip."""
-    return None if value <= limit else Broken(what, numbers, advice)
-
-
 def elements_within(name: str, tensor: NkiTensor, least: int, most: int, advice: str) -> Broken | None:
     """The operand has ``least`` to ``most`` elements per partition."""
     count = tensor.free_elements

@@ -148,12 +148,6 @@ class NkiTensor(NoOperators):
         return math.prod(self.shape) // self.partitions
 
     @property
-    def free_shape(self) -> tuple[int, ...]:
-        """The shape without its partition axis."""
-        axis = self._partition_axis
-        return self.shape if axis < 0 else self.shape[:axis] + self.shape[axis + 1 :]
-
-    @property
     def start_partition(self) -> int:
         """First partition in the memory, 0 in HBM."""
         return self.allocation.base_partition + self._start_partition

@@ -454,3 +454,17 @@ def test_errors_carry_their_parts():
     )
     assert error.advice.startswith("NKI does not broadcast by itself")
     assert str(error) == "\n  ".join([error.what, *error.where, *error.numbers, error.advice])
+
+
+def test_a_label_that_is_no_string_leaves_no_effects():
+    seen = {}
+
+    def kernel(a):
+        tile = nl.ndarray(a.shape, a.dtype, nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a)
+        with pytest.raises(IllegalOperand, match="name=7 is not a string"):
+            nisa.memset(dst=tile, value=5.0, name=7)
+        seen["tile"] = tile.array().copy()
+
+    neurosim.simulate(kernel)(np.ones((4, 4), np.float32))
+    assert (seen["tile"] == 1).all()

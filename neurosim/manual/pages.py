@@ -242,7 +242,8 @@ def _refusals(mnemonic: str) -> str:
 def _differences(refusal: Refusal) -> tuple[str, str]:
     """Return how a refused call differs from a legal one, and the chips that refuse it."""
     changes = ", ".join(f"{name}={say(value, refusal.call.dtype)}" for name, value in refusal.changes.items())
-    refusing = [chip.name for chip in chips().values() if attempt(refusal.call, chip).error is not None]
+    kind = type(refusal.error)  # another chip may refuse the call too, for what is not built yet
+    refusing = [chip.name for chip in chips().values() if type(attempt(refusal.call, chip).error) is kind]
     return f"`{changes}`" if changes else "", "all" if len(refusing) == len(chips()) else ", ".join(refusing)
 
 

@@ -511,6 +511,24 @@ def test_modes_that_are_not_built_say_so(machine, rng, options):
     assert "not built yet" in text
 
 
+@pytest.mark.parametrize("values", [True, False])
+def test_sums_in_bfloat16_psum_are_refused_in_words(rng, values):
+    """NeuronCore-v4 has them, and no public text says when they round; before, the dtype itself is refused."""
+
+    def kernel(a, b):
+        stationary, moving = (nl.ndarray(x.shape, x.dtype, nl.sbuf) for x in (a, b))
+        nisa.dma_copy(dst=stationary, src=a)
+        nisa.dma_copy(dst=moving, src=b)
+        nisa.nc_matmul(dst=nl.ndarray((16, 24), nl.bfloat16, nl.psum), stationary=stationary, moving=moving)
+
+    arrays = operands(rng, (8, 16, 24))
+    with pytest.raises(Unsupported, match="sums in bfloat16 PSUM are not built yet") as caught:
+        neurosim.simulate(kernel, "trn3", values=values)(*arrays)
+    assert "give dst float32" in str(caught.value)
+    with pytest.raises(IllegalOperand, match="dst is bfloat16; it must be float32"):
+        neurosim.simulate(kernel, "trn2", values=values)(*arrays)
+
+
 def test_the_whole_array_is_no_tiling(machine, rng):
     arrays = operands(rng, (8, 16, 24))
     got = machine.outputs(multiplier(tile_position=(0, 0), tile_size=(128, 128)), *arrays)
