@@ -18,6 +18,7 @@ from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
+from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import replacing
 
 app = typer.Typer(
@@ -35,6 +36,12 @@ Perfetto = Annotated[
 ChipName = Annotated[
     str | None,
     typer.Option("--chip", help="A chip's name or device file; by default NEURON_PLATFORM_TARGET_OVERRIDE, else trn2."),
+]
+
+
+NkiVersionName = Annotated[
+    str | None,
+    typer.Option("--nki-version", help="Whose semantics hold, 0.3 to 0.6; by default NEUROSIM_NKI_VERSION, or 0.6."),
 ]
 
 
@@ -62,8 +69,11 @@ def demo(json_file: Json = None, chip: ChipName = None) -> None:
 def run(
     script: Annotated[Path, typer.Argument(help="A Python script that imports nki.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Its sys.argv[1:].")] = None,
+    nki_version: NkiVersionName = None,
 ) -> None:
     """Run a Python script with neurosim standing in for nki."""
+    if nki_version is not None:
+        os.environ[ENVIRONMENT] = str(nki_version_of(nki_version))
     if not script.is_file():
         raise ConfigurationError(f"there is no file {script}")
     sys.argv = [str(script), *(arguments or [])]
@@ -80,6 +90,7 @@ def profile(
     json_file: Json = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     values: Annotated[bool, typer.Option(help="Compute; without, record and time only.")] = True,
+    nki_version: NkiVersionName = None,
     perfetto: Perfetto = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
@@ -92,7 +103,7 @@ def profile(
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
         check_call(function, positional, named)
-        result = neurosim.profile(function, chip=chip, values=values)(*positional, **named)
+        result = neurosim.profile(function, chip=chip, values=values, nki_version=nki_version)(*positional, **named)
     summary = result.summary()
     _print_report(summary)
     _write_json(json_file, summary)

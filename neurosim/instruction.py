@@ -21,11 +21,12 @@ from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
 from neurosim.indirect import IndirectTensor
-from neurosim.kernel import Kernel, current
+from neurosim.kernel import Kernel, current, running
 from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Program, Signature
 from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number
+from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
 from neurosim.work import Work
 
@@ -155,6 +156,12 @@ class Instruction:
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
             if field.type == "bool"
         )
+
+    @property
+    def nki_version(self) -> NkiVersion:
+        """The version of NKI that the running kernel asked for, where meanings differ; outside of one, the newest."""
+        kernel = running()
+        return NEWEST if kernel is None else kernel.nki_version
 
     # -- what a subclass says -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds, Unsupported
 from neurosim.memory import Allocation, Bytes, Storage
 from neurosim.program import Frame, Program, StorageInfo
+from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
 
 _CURRENT: ContextVar[Kernel | None] = ContextVar("neurosim_kernel", default=None)
@@ -65,6 +66,11 @@ class Kernel:
     _planes: dict[Memory, Storage] = field(default_factory=dict)
     _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
     _registers: dict[tuple[str, Engine], Storage] = field(default_factory=dict)
+
+    @property
+    def nki_version(self) -> NkiVersion:
+        """The version of NKI whose semantics hold in this run."""
+        return self.program.nki_version
 
     # -- where are we ---------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
+from neurosim.versions import NEWEST, NkiVersion
 from neurosim.work import Work
 
 
@@ -152,14 +153,16 @@ class Program:
 
     Attributes:
         chip_name, generation: the chip that the kernel asked for.
+        nki_version: the version of NKI whose semantics it asked for.
         signatures, stacks, storages, names: interned tables that columns point into.
         edges: explicit (consumer, producer) record pairs.
         notes: what a reader of the record should know, by heading.
     """
 
-    def __init__(self, chip_name: str, generation: int) -> None:
+    def __init__(self, chip_name: str, generation: int, nki_version: NkiVersion = NEWEST) -> None:
         self.chip_name = chip_name
         self.generation = generation
+        self.nki_version = nki_version
         self.signatures: list[Signature] = []
         self.stacks: list[tuple[Frame, ...]] = []
         self.storages: list[StorageInfo] = []

@@ -2,9 +2,9 @@
 
 A file is a zip archive with these members, of which NumPy reads the columns (``numpy.load(file)``) as well:
 
-- ``header.json``: ``format``, ``version``, the writer's ``neurosim``, chip and generation, the number of ``records``
-  and ``operands``, and ``shapes``: the fields of the records within the tables. Version or shapes that are not those
-  of the reader are refused.
+- ``header.json``: ``format``, ``version``, the writer's ``neurosim``, chip and generation, ``nki_version``, the number
+  of ``records`` and ``operands``, and ``shapes``: the fields of the records within the tables. Version or shapes that
+  are not those of the reader are refused.
 - ``tables.json``: ``signatures``, ``stacks``, ``storages`` as :mod:`neurosim.encoding` writes them, ``names`` (pairs
   of record and name), ``notes``, and ``sources``: the text of the kernel's files, so that loops and source lines are
   known where the files are not. A frame's ``path`` is a number of one of them.
@@ -35,10 +35,11 @@ from neurosim.encoding import Malformed, decoder, encoder, shapes
 from neurosim.errors import ConfigurationError
 from neurosim.program import Frame, Program, Signature, StorageInfo
 from neurosim.program_checks import check, check_range
+from neurosim.versions import nki_version_of
 from neurosim.writing import replacing
 
 FORMAT: Final = "neurosim.program"
-VERSION: Final = 1
+VERSION: Final = 2
 """Changes with the members of the archive; fields within the tables are compared by name."""
 
 COLUMNS: Final = {
@@ -75,6 +76,7 @@ def save(program: Program, path: str | Path) -> None:
         "neurosim": neurosim.__version__,
         "chip": program.chip_name,
         "generation": program.generation,
+        "nki_version": str(program.nki_version),
         "records": len(program),
         "edges": len(program.edges),
         "operands": len(program.slots) // 2,
@@ -163,7 +165,7 @@ def _read(archive: zipfile.ZipFile, path: str) -> Program:
     tables = _object(archive.read("tables.json"))
     if sorted(tables) != sorted((*_TABLES, "notes")) or type(tables["notes"]) is not dict:
         raise Malformed("tables " + ", ".join(sorted(tables)[:10]))
-    program = Program(chip, generation)
+    program = Program(chip, generation, nki_version_of(_typed(header, "nki_version", str)))
     _fill_tables(program, {name: decoder(kind)(tables[name]) for name, kind in _TABLES.items()})
     program.notes = tables["notes"]
     _fill_columns(program, columns)

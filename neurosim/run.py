@@ -19,6 +19,7 @@ from neurosim.lifetimes import check_capacity
 from neurosim.program import Program
 from neurosim.schedules import Schedule, add_edges
 from neurosim.timing import Timeline, time
+from neurosim.versions import NkiVersion, nki_version_of
 
 
 class Result:
@@ -97,6 +98,7 @@ class _Options:
     values: bool
     partial_outputs: Collection[str]
     schedule: Schedule
+    nki_version: NkiVersion
 
 
 def simulate(
@@ -105,6 +107,7 @@ def simulate(
     *,
     values: bool = True,
     partial_outputs: Collection[str] = (),
+    nki_version: str | NkiVersion | None = None,
 ) -> Callable[..., Result]:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
@@ -117,13 +120,17 @@ def simulate(
             where it would need a value.
         partial_outputs: outputs that may stay unwritten in part, as places in what the kernel returns: ``output``,
             ``output[1]``, ``output['key']``. What was never stored is 0.
+        nki_version: whose semantics hold where versions of NKI differ (``docs/nki_versions.md``): ``"0.3"`` to
+            ``"0.6"``, or ``"0.1"`` for the legacy dialect; by default the kernel's own (a legacy kernel's is 0.1),
+            else ``NEUROSIM_NKI_VERSION``, else 0.6.
 
     Raises (when called):
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
     """
     function = getattr(kernel, "function", kernel)
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
-    options = _Options(target, values, partial_outputs, getattr(kernel, "schedule", ()))
+    version = nki_version_of(getattr(kernel, "nki_version", None) if nki_version is None else nki_version)
+    options = _Options(target, values, partial_outputs, getattr(kernel, "schedule", ()), version)
 
     def simulated(*args: Any, **kwargs: Any) -> Result:
         return _run(function, options, args, kwargs)
@@ -159,9 +166,10 @@ def profile(
     *,
     values: bool = True,
     partial_outputs: Collection[str] = (),
+    nki_version: str | NkiVersion | None = None,
 ) -> Callable[..., Result]:
     """Like :func:`simulate`, and times the program at once."""
-    simulated = simulate(kernel, chip, values=values, partial_outputs=partial_outputs)
+    simulated = simulate(kernel, chip, values=values, partial_outputs=partial_outputs, nki_version=nki_version)
 
     def profiled(*args: Any, **kwargs: Any) -> Result:
         result = simulated(*args, **kwargs)
@@ -177,7 +185,7 @@ def profile(
 def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
     name, chip = getattr(function, "__name__", "kernel"), options.chip
     _check_environment()
-    program = Program(chip.name, chip.generation)
+    program = Program(chip.name, chip.generation, options.nki_version)
     if not options.values:
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
     kernel = Kernel(chip, program, values=options.values)

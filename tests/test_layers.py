@@ -39,7 +39,7 @@ class Row:
 
 # Names for groups that several rows share. What stands lower never imports what stands higher.
 FORMATS = ("neurosim.dtypes", "neurosim.errors")
-RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program")
+RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program", "neurosim.versions")
 ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "neurosim.loops")
 TENSORS = (
     "neurosim.view",
@@ -68,6 +68,7 @@ ROWS = (
     Row("neurosim.dtypes", packages=("numpy", "ml_dtypes")),
     Row("neurosim.errors"),
     Row("neurosim.engines"),
+    Row("neurosim.versions", own=("neurosim.errors",)),
     Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
     # The record's methods call what makes text and files of it, when they are asked to.
     Row("neurosim.program", own=(*RECORD, "neurosim.listing", "neurosim.program_file"), packages=("numpy",)),

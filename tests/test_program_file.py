@@ -169,7 +169,17 @@ def test_a_saved_program_can_grow(tmp_path: Path) -> None:
 def test_every_attribute_of_a_program_is_in_the_file() -> None:
     """An attribute that is new must be saved, or be in this list because it follows from others."""
     derived = {"slot_starts"}
-    held = {"chip_name", "generation", "notes", "signatures", "stacks", "storages", "names", *program_file.COLUMNS}
+    held = {
+        "chip_name",
+        "generation",
+        "nki_version",
+        "notes",
+        "signatures",
+        "stacks",
+        "storages",
+        "names",
+        *program_file.COLUMNS,
+    }
     assert set(vars(Program("trn2", 3))) == held | derived
 
 
@@ -244,13 +254,13 @@ def refusal(content: bytes, folder: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
+@pytest.mark.parametrize("version", [0, 1, None, "2"])
 def test_another_version_is_refused_in_words(saved: bytes, tmp_path: Path, version: Any) -> None:
     message = refusal(
         with_json(saved, "header.json", lambda header: header.update(version=version, neurosim="9.9")), tmp_path
     )
     assert f"version {version!r}, written by neurosim 9.9" in message
-    assert f"this is neurosim {neurosim.__version__}, which reads version 1" in message
+    assert f"this is neurosim {neurosim.__version__}, which reads version 2" in message
 
 
 def test_other_fields_are_refused_in_words(saved: bytes, tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def write_trace(
     options = options or TraceOptions()
     _check(options, program, timelines)
     texts = _Texts(program)
-    opening = json.dumps({"metadata": _metadata(timelines, chip, kernel_name, options), "displayTimeUnit": "ns"})
+    metadata = _metadata(timelines, chip, kernel_name, options) | {"nki_version": str(program.nki_version)}
+    opening = json.dumps({"metadata": metadata, "displayTimeUnit": "ns"})
     with replacing(path) as raw, _compressed(raw, str(path).endswith(".gz")) as file:
         file.write(f'{opening[:-1]}, "traceEvents": [\n'.encode())
         separator = b""

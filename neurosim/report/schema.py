@@ -114,6 +114,7 @@ class Summary(TypedDict):
     neurosim: str
     kernel: str
     chip: str
+    nki_version: str
     core: int
     tensors: list[TensorSummary]
     notes: dict[str, str]

@@ -45,6 +45,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "neurosim": neurosim.__version__,
         "kernel": kernel_name,
         "chip": chip.name,
+        "nki_version": str(program.nki_version),
         "core": timeline.core,
         "tensors": _tensors(program),
         "notes": program.notes | _chip_notes(chip),

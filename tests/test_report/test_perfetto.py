@@ -214,6 +214,7 @@ def test_metadata_says_what_was_simulated(result: neurosim.Result, tmp_path: Pat
     assert metadata["schema"] == "neurosim.trace/1"
     assert metadata["neurosim"] == neurosim.__version__
     assert (metadata["kernel"], metadata["chip"], metadata["generation"]) == ("attention", "trn2", 3)
+    assert metadata["nki_version"] == "0.6"
     assert metadata["options"] == {"first_ps": 0, "last_ps": None, "engines": ["tensor"], "lines": []}
     assert metadata["makespan_ps"] == {"core 0": result.timeline.makespan_ps}
     chip = result.chip.replace(hbm__bandwidth_gb_per_s=100)
