@@ -35,8 +35,10 @@ def __getattr__(name: str) -> Any:
     """Load the public names when they are first used: ``import neurosim`` itself stays quick."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name == "testing":
+        return import_module("neurosim.testing")
     raise AttributeError(f"module 'neurosim' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES, "testing"})

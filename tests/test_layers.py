@@ -160,6 +160,7 @@ ROWS = (
     Row("neurosim.schedules", own=RECORD),
     Row("neurosim.arrays", own=FORMATS, packages=("numpy", "ml_dtypes")),
     Row("neurosim.specs", own=FORMATS),
+    Row("neurosim.testing", own=("neurosim.dtypes", "neurosim.arrays"), packages=("numpy",)),
     Row(
         "neurosim.arguments",
         own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.instruction", "neurosim.arrays", "neurosim.specs"),

@@ -1,0 +1,179 @@
+"""Comparisons for tests of kernels: how far values are from a reference, in units in the last place or relatively.
+
+``numpy.testing`` compares float64 arrays; here the format of the *actual* values says what a unit is, bfloat16 and the
+8-bit formats included, and the message says where they differ and how far.
+
+Both take NumPy arrays (ml_dtypes formats too), PyTorch tensors, JAX arrays, numbers, and nested lists of numbers.
+The reference may have any dtype that converts to float64, and is best given in float64: rounding it first would hide
+half a unit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim import dtypes
+from neurosim.arrays import to_numpy
+from neurosim.dtypes import DType
+
+Floats = npt.NDArray[np.float64]
+
+__all__ = ["assert_close", "assert_ulp", "ulp_distance", "ulp_of"]
+
+
+def ulp_of(values: Any, dtype: Any) -> Floats:
+    """Return the size of one unit in the last place of ``dtype`` at each value.
+
+    At a power of two it is the unit of the values above it; below the smallest normal number, that of the denormals;
+    beyond the largest finite value, that of the largest binade. For integers and bool it is 1.
+
+    Args:
+        values: numbers, any shape.
+        dtype: an NKI format, its name, or a NumPy dtype; float64 too.
+
+    Raises:
+        TypeError: no such format.
+    """
+    numbers = np.abs(np.asarray(values, np.float64))
+    layout = _layout(dtype)
+    if layout is None:
+        return np.ones(numbers.shape)
+    mantissa_bits, smallest, largest = layout
+    exponent = np.where(numbers > 0.0, np.frexp(np.where(np.isfinite(numbers), numbers, 1.0))[1] - 1, smallest)
+    units: Floats = np.ldexp(1.0, np.clip(exponent, smallest, largest) - mantissa_bits)
+    return units
+
+
+def ulp_distance(actual: Any, expected: Any) -> Floats:
+    """Return how far each value is from the reference, in units in the last place of the format of ``actual``.
+
+    The unit is taken at the reference. Two NaNs, and equal infinities, are 0 apart; a NaN and a number, or an infinity
+    and anything else, are infinitely far apart. -0 and +0 are 0 apart.
+
+    Args:
+        actual: what was computed.
+        expected: the reference; broadcast to the shape of ``actual``.
+
+    Raises:
+        AssertionError: shapes that do not broadcast to that of ``actual``.
+        TypeError: a format that cannot be compared.
+    """
+    values, reference, dtype = _pair(actual, expected)
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(values - reference) / ulp_of(reference, dtype)
+    equal = (values == reference) | (np.isnan(values) & np.isnan(reference))
+    return np.where(equal, 0.0, np.where(np.isfinite(values) & np.isfinite(reference), distance, np.inf))
+
+
+def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0) -> None:
+    """Fail unless every value is within ``max_ulp`` units in the last place of the reference; see `ulp_distance`.
+
+    Args:
+        actual: what was computed; its dtype says what a unit is.
+        expected: the reference.
+        max_ulp: the limit; 0.5 asks for correct rounding, 0 for equality.
+
+    Raises:
+        AssertionError: a value is too far; says which, how far, and in which part of the array.
+    """
+    values, reference, dtype = _pair(actual, expected)
+    distance = ulp_distance(actual, expected)
+    _report(distance > max_ulp, distance, values, reference, f"{max_ulp:g} ulp of {_name(dtype)}", actual)
+
+
+def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: float = 0.0) -> None:
+    """Fail unless ``|actual - expected| <= atol + rtol * |expected|`` everywhere.
+
+    Args:
+        actual: what was computed.
+        expected: the reference.
+        rtol: relative tolerance; by default two units in the last place of the format of ``actual`` (bfloat16 1.6e-2,
+            float16 2e-3, float32 2.4e-7), and 0 for integers and bool.
+        atol: absolute tolerance. A sum that cancels has no small relative error: its tolerance belongs here.
+
+    Raises:
+        AssertionError: a value is too far; says which, how far, and in which part of the array.
+    """
+    values, reference, dtype = _pair(actual, expected)
+    layout = _layout(dtype)
+    if rtol is None:
+        rtol = 0.0 if layout is None else 2.0 ** (1 - layout[0])
+    with np.errstate(invalid="ignore"):
+        allowed = atol + rtol * np.abs(reference)
+        far = ~(np.abs(values - reference) <= allowed)
+    far &= ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
+    far |= np.isinf(reference) & (values != reference)  # an infinite tolerance allows nothing
+    _report(far, ulp_distance(actual, expected), values, reference, f"rtol {rtol:g} and atol {atol:g}", actual)
+
+
+def _pair(actual: Any, expected: Any) -> tuple[Floats, Floats, Any]:
+    """Return both as float64, the reference in the shape of the actual values, and the actual format."""
+    array = np.asarray(to_numpy(actual, "actual"))
+    reference = np.asarray(to_numpy(expected, "expected"))
+    for name, value in (("actual", array), ("expected", reference)):
+        if value.dtype.kind in "OSUMmc" or value.dtype.names:
+            raise TypeError(f"{name} is {value.dtype}, which is not a number format that can be compared")
+    try:
+        reference = np.broadcast_to(reference, array.shape)
+    except ValueError:
+        raise AssertionError(
+            f"the shapes differ: actual {list(array.shape)}, expected {list(reference.shape)}"
+        ) from None
+    return array.astype(np.float64), reference.astype(np.float64), array.dtype
+
+
+def _layout(dtype: Any) -> tuple[int, int, int] | None:
+    """Return (mantissa bits, smallest and largest exponent) of a float format; None for integers and bool."""
+    known = dtypes.of(dtype)
+    if known is not None:
+        if not known.is_float:
+            return None
+        return known.mantissa_bits, 1 - known.bias, int(np.frexp(known.max_value)[1]) - 1
+    other = np.dtype(dtype)
+    if other.kind in "iub":
+        return None
+    if other.kind != "f":
+        raise TypeError(f"{other} has no unit in the last place that is known here")
+    info = np.finfo(other)
+    return int(info.nmant), int(info.minexp), int(info.maxexp) - 1
+
+
+def _name(dtype: Any) -> str:
+    known: DType | None = dtypes.of(dtype)
+    return str(dtype if known is None else known)
+
+
+def _report(far: Any, distance: Floats, values: Floats, reference: Floats, limit: str, actual: Any) -> None:
+    """Raise where ``far`` says so, with the worst elements and the box that they lie in."""
+    count = int(np.count_nonzero(far))
+    if count == 0:
+        return
+    places = np.argwhere(far)
+    order = np.argsort(-distance[tuple(places.T)], kind="stable")[:3]
+    lines = [f"{count} of {far.size} values are further away than {limit}"]
+    for number, place in enumerate(places[order]):
+        at = tuple(int(index) for index in place)
+        error, size = abs(values[at] - reference[at]), abs(reference[at])
+        relative = f", relative {error / size:.2g}" if size and np.isfinite(error) else ""
+        where = f"at {list(at)}" if at else "the value"
+        lines.append(
+            f"  {'worst' if number == 0 else 'also '} {where}: {values[at]!r}, expected {reference[at]!r} "
+            f"({distance[at]:.4g} ulp{relative})"
+        )
+    if places.shape[1] and count > 1:
+        box = ", ".join(f"{low}:{high + 1}" for low, high in zip(places.min(0), places.max(0), strict=True))
+        share = "all of it" if count == np.prod(places.max(0) - places.min(0) + 1) else "some of it"
+        lines.append(f"  they lie within [{box}], {share}")
+    finite = distance[np.isfinite(distance)]
+    if finite.size > count:
+        lines.append(f"  the others are at most {distance[~far].max():.4g} ulp away")
+    for what, found in (
+        ("NaN", np.isnan(values) & ~np.isnan(reference)),
+        ("Inf", np.isinf(values) & np.isfinite(reference)),
+    ):
+        if found.any():
+            lines.append(f"  {np.count_nonzero(found)} of them are {what} where a number is expected")
+    raise AssertionError("\n".join(lines))
