@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from isa.batchnorm import FMAX
 from neurosim.chip import Chip
 from neurosim.devices import load_chip
 from neurosim.kernel import running
 from neurosim.nki._missing import missing
 
 _FLOAT32_BYTES = 4
-_NOT_BUILT = frozenset({"bn_stats_fmax", "psum_min_align", "sbuf_min_align"})  # documented without a value
+_NOT_BUILT = frozenset({"psum_min_align", "sbuf_min_align"})  # documented without a value
 
 
 class TileSize:
@@ -61,6 +62,11 @@ class TileSize:
     def gemm_moving_fmax(self) -> int:
         """Columns of a moving operand, at most: what a PSUM bank holds in float32."""
         return self.psum_bank_fmax
+
+    @property
+    def bn_stats_fmax(self) -> int:
+        """Elements per partition that ``nisa.bn_stats`` takes, at most."""
+        return FMAX
 
     @property
     def sbuf_fmax_bytes(self) -> int:

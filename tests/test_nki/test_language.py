@@ -120,7 +120,7 @@ def test_tile_size_is_that_of_the_running_chip():
     assert nl.tile_size.sbuf_fmax_bytes != 64 * 1024
 
 
-@pytest.mark.parametrize("name", ["bn_stats_fmax", "psum_min_align", "sbuf_min_align"])
+@pytest.mark.parametrize("name", ["psum_min_align", "sbuf_min_align"])
 def test_sizes_that_are_documented_without_a_value(name):
     """They exist in NKI; asking says that they are not built, and hasattr still works."""
     with pytest.raises(Unsupported, match=name):
