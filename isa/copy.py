@@ -11,7 +11,7 @@ from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
-from neurosim.rules import Broken, same_elements
+from neurosim.rules import Broken, same_elements, same_format
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
@@ -22,6 +22,8 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
     On Vector and GpSimd equal dtypes move bits; different dtypes, and everything on Scalar, go through float32.
     """
 
+    takes_packed = True
+
     dst: Tile = Out(Memory.sbuf, Memory.psum)
     src: Tile = In(Memory.sbuf, Memory.psum)
     engine: Engine = Engine.unknown
@@ -30,6 +32,13 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal extents; engines that reach the memories and exist in the generation."""
         yield same_elements("dst", self.dst, "src", self.src)
+        yield same_format("dst", self.dst, "src", self.src)
+        if self.engine is Engine.scalar and self.src.dtype.is_packed:
+            yield Broken(
+                f"Scalar goes through float32, and src is {self.src.dtype}",
+                (f"src  {self.src.describe()}",),
+                "use nisa.engine.vector, or copy a .view() of it as integers",
+            )
         if self.engine is Engine.gpsimd and self._in_psum():
             yield Broken(
                 "GpSimd does not reach PSUM",

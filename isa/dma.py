@@ -17,7 +17,7 @@ from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.modes import DgeMode, OobMode
 from neurosim.numerics import convert
-from neurosim.rules import Broken
+from neurosim.rules import Broken, same_format
 from neurosim.streams import transfer
 from neurosim.work import Work
 
@@ -31,6 +31,7 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
     """
 
     is_dma = True
+    takes_packed = True
 
     dst: Tile = Out(Memory.sbuf, *HBM, dynamic=True)
     src: Tile = In(Memory.sbuf, *HBM, dynamic=True)
@@ -48,6 +49,7 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
                 (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
                 "slice the larger one to the extent of the smaller",
             )
+        yield same_format("dst", self.dst, "src", self.src)
         if self.priority is not None:
             if chip.generation < 4:
                 yield Broken("priority= needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "leave it out")

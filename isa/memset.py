@@ -25,7 +25,12 @@ from neurosim.work import Lanewise, Work
 
 
 class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsimd)):
-    """Fill ``dst`` with ``value``, which must be a value of its dtype: no float for integers, no overflow."""
+    """Fill ``dst`` with ``value``, which must be a value of its dtype: no float for integers, no overflow.
+
+    Packed formats take 0 only, float8_e8m0fnu powers of two.
+    """
+
+    takes_packed = True
 
     dst: Tile = Out(Memory.sbuf, Memory.psum)
     value: Any
@@ -40,6 +45,20 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
             pass
         elif not is_number(value):
             yield Broken(f"value {value!r} is not a number", numbers)
+        elif dtype.is_packed and value != 0:
+            yield Broken(
+                f"value {value!r} for {dtype}, {dtype.lanes} values in one element: 0 is the only one",
+                numbers,
+                "load other values from HBM with nisa.dma_copy, or fill a .view() of it as integers",
+            )
+        elif dtype.kind == Kind.SCALE and not _is_scale(as_float(value)):
+            yield Broken(
+                f"value {value!r} does not fit {dtype}",
+                (*numbers, f"{dtype} holds powers of two from 2**-127 to 2**127"),
+                "pass a power of two, or fill a .view(nl.uint8) of it with exponent + 127",
+            )
+        elif dtype.is_packed or dtype.kind == Kind.SCALE:
+            pass
         elif dtype.is_integer and not isinstance(value, Integral):
             yield Broken(f"value {value!r} is not an integer, and dst is {dtype}", numbers, "pass an int")
         elif dtype.kind == Kind.BOOL and value not in (0, 1):
@@ -66,6 +85,11 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
         """One stream out; zeros may pass faster."""
         quick = bool(self.value == 0)
         return (Lanewise("memset", self.dst.free_elements, (), stream(self.dst), quick=quick),)
+
+
+def _is_scale(value: float) -> bool:
+    """Return whether float8_e8m0fnu has a number: a power of two, or NaN."""
+    return math.isnan(value) or (2.0**-127 <= value <= 2.0**127 and math.frexp(value)[0] == 0.5)
 
 
 memset = emit(Memset)

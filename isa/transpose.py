@@ -26,6 +26,8 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
     there when it would matter.
     """
 
+    takes_packed = True
+
     dst: Tile = Out(Memory.sbuf, Memory.psum)
     data: Tile = In(Memory.sbuf, Memory.psum)
     engine: Engine = Engine.unknown

@@ -104,7 +104,7 @@ class Arguments:
         for value, array, tensor in self._tensors.values():
             written = self._kernel.values and not tensor.allocation.storage.borrowed
             if written and kind_of(value) != "jax" and array.flags.writeable:
-                array[...] = tensor.array()
+                array[...] = tensor.array().view(array.dtype)
 
 
 def rebuilt(container: Any, entries: list[Any]) -> Any:
@@ -161,7 +161,7 @@ class _Collector:
             self.problems.append(problem)
         if not self._kernel.values:
             return Spec(tensor.shape, tensor.dtype)
-        array = tensor.array()
+        array = tensor.array().view(tensor.dtype.face)
         return like(array.copy() if tensor.allocation.storage.borrowed else array, self._kind)
 
 

@@ -21,6 +21,7 @@ _TORCH_BITS: dict[str, tuple[str, Any]] = {
     "bfloat16": ("int16", ml_dtypes.bfloat16),
     "float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
     "float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
+    "float8_e8m0fnu": ("uint8", ml_dtypes.float8_e8m0fnu),
 }
 
 
@@ -65,11 +66,13 @@ def _from_torch(tensor: Any, name: str) -> Array:
 
 
 def like(array: Array, kind: str) -> Any:
-    """Return a NumPy array as an array of the library ``kind``.
+    """Return a NumPy array as an array of the library ``kind``; packed formats as their bits where it lacks them.
 
     Raises:
         IllegalOperand: the library has no such dtype.
     """
+    if kind != "numpy" and array.dtype.fields is not None:
+        array = np.ascontiguousarray(array).view(f"uint{8 * array.dtype.itemsize}")
     if kind == "torch":
         return _to_torch(array)
     if kind == "jax":

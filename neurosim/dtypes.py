@@ -3,7 +3,8 @@
 A :class:`DType` is a string, as in NKI (``nl.bfloat16 == "bfloat16"``), that NumPy also takes as a dtype
 (``np.zeros(4, dtype=nl.bfloat16)``).
 
-Source of the list: AWS Neuron SDK, ``nki/api/nki.api.shared.rst``, "Supported Data Types by NKI".
+Source of the list: AWS Neuron SDK, ``nki/api/nki.api.shared.rst``, "Supported Data Types by NKI"; of the packed
+formats ``nki/deep-dives/mxfp-matmul.rst``, "Data Tensor"; of their codes OCP Microscaling Formats (MX) 1.0.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ import numpy as np
 
 
 class Kind(IntEnum):
-    """What the bits of a format mean."""
+    """What the bits of a format mean.
+
+    ``SCALE`` is a power of two without a sign; ``PACKED`` is several values in one element, which only a few
+    instructions take.
+    """
 
     FLOAT = 0
     INT = 1
     UINT = 2
     BOOL = 3
+    SCALE = 4
+    PACKED = 5
 
 
 class DType(str):
@@ -31,9 +38,13 @@ class DType(str):
         code: small integer that compiled code switches on.
         kind: float, signed, unsigned or bool.
         size_bytes: bytes an element takes in memory.
-        numpy: the NumPy (or ml_dtypes) dtype that users see.
+        numpy: the NumPy (or ml_dtypes) dtype of arrays of it.
+        face: the dtype that users see, another one for packed formats: NumPy has none, and integers do not say what
+            is packed in them. Its fields are the packed values (two in a byte for 4-bit ones).
         bits: the unsigned NumPy dtype of the same size, for bit-exact moves.
-        exponent_bits, mantissa_bits, bias: layout of a float format, 0 for the others.
+        exponent_bits, mantissa_bits, bias: layout of a float format, and of the values of a packed one; 0 for the
+            others. tfloat32 leaves the 13 last bits of its 32 unused.
+        lanes: values in one element, 1 where nothing is packed. The first one is in the lowest bits.
         has_inf: whether the format has codes for infinity.
         nan_code: the canonical quiet NaN, as an integer; -1 where the format has none.
         max_value: the largest finite value.
@@ -44,7 +55,9 @@ class DType(str):
     kind: Kind
     size_bytes: int
     numpy: np.dtype[Any]
+    face: np.dtype[Any]
     bits: np.dtype[Any]
+    lanes: int
     exponent_bits: int
     mantissa_bits: int
     bias: int
@@ -64,6 +77,11 @@ class DType(str):
         return self.kind == Kind.FLOAT
 
     @property
+    def is_packed(self) -> bool:
+        """Whether an element holds several values."""
+        return self.kind == Kind.PACKED
+
+    @property
     def is_integer(self) -> bool:
         """Whether the format is a signed or unsigned integer (bool is neither)."""
         return self.kind in (Kind.INT, Kind.UINT)
@@ -74,7 +92,8 @@ class DType(str):
 
 def _make(name: str, code: int, kind: Kind, numpy: Any, layout: tuple[int, int, int] = (0, 0, 0)) -> DType:
     dtype = DType(name)
-    dtype.code, dtype.kind, dtype.numpy = code, kind, np.dtype(numpy)
+    dtype.code, dtype.kind, dtype.numpy, dtype.lanes = code, kind, np.dtype(numpy), 1
+    dtype.face = dtype.numpy
     dtype.size_bytes = dtype.numpy.itemsize
     dtype.bits = np.dtype(f"uint{8 * dtype.size_bytes}")
     dtype.exponent_bits, dtype.mantissa_bits, dtype.bias = layout
@@ -89,9 +108,30 @@ def _make(name: str, code: int, kind: Kind, numpy: Any, layout: tuple[int, int, 
         dtype.nan_code = (exponent_ones << dtype.mantissa_bits) | (quiet if dtype.has_inf else all_ones)
     elif kind == Kind.BOOL:
         dtype.max_value, dtype.min_value = 1.0, 0.0
+    elif kind == Kind.SCALE:
+        dtype.max_value, dtype.min_value, dtype.nan_code = 2.0**127, 2.0**-127, 0xFF
     else:
         limits = np.iinfo(dtype.numpy)
         dtype.max_value, dtype.min_value = float(limits.max), float(limits.min)
+    return dtype
+
+
+def _make_tfloat32() -> DType:
+    """tfloat32 lies in memory as a float32 with its 13 last bits unused."""
+    dtype = _make("tfloat32", 13, Kind.FLOAT, np.float32, (8, 10, 127))
+    dtype.max_value = (2 - 2.0**-10) * 2.0**127
+    dtype.min_value = -dtype.max_value
+    dtype.nan_code = float32.nan_code
+    return dtype
+
+
+def _make_packed(name: str, code: int, value: Any, layout: tuple[int, int, int], numpy: Any, parts: Any) -> DType:
+    """Four values of 8 or 4 bits; ``parts`` are the bytes of an element as users see them."""
+    dtype = _make(name, code, Kind.PACKED, numpy, layout)
+    info: Any = ml_dtypes.finfo(value)  # type: ignore[no-untyped-call]
+    dtype.max_value, dtype.min_value, dtype.lanes = float(info.max), float(info.min), 4
+    dtype.has_inf = name.startswith("float8_e5m2")
+    dtype.face = np.dtype(parts)
     return dtype
 
 
@@ -108,6 +148,32 @@ uint8: Final = _make("uint8", 9, Kind.UINT, np.uint8)
 uint16: Final = _make("uint16", 10, Kind.UINT, np.uint16)
 uint32: Final = _make("uint32", 11, Kind.UINT, np.uint32)
 bool_: Final = _make("bool", 12, Kind.BOOL, np.bool_)
+tfloat32: Final = _make_tfloat32()
+float8_e8m0fnu: Final = _make("float8_e8m0fnu", 14, Kind.SCALE, ml_dtypes.float8_e8m0fnu, (8, 0, 127))
+float8_e4m3fn_x4: Final = _make_packed(
+    "float8_e4m3fn_x4",
+    15,
+    ml_dtypes.float8_e4m3fn,
+    (4, 3, 7),
+    np.uint32,
+    [(f"x{index}", ml_dtypes.float8_e4m3fn) for index in range(4)],
+)
+float8_e5m2_x4: Final = _make_packed(
+    "float8_e5m2_x4",
+    16,
+    ml_dtypes.float8_e5m2,
+    (5, 2, 15),
+    np.uint32,
+    [(f"x{index}", ml_dtypes.float8_e5m2) for index in range(4)],
+)
+float4_e2m1fn_x4: Final = _make_packed(
+    "float4_e2m1fn_x4",
+    17,
+    ml_dtypes.float4_e2m1fn,
+    (2, 1, 1),
+    np.uint16,
+    [("float4_x0_x1", np.uint8), ("float4_x2_x3", np.uint8)],
+)
 
 ALL: Final[tuple[DType, ...]] = (
     float32,
@@ -123,19 +189,23 @@ ALL: Final[tuple[DType, ...]] = (
     uint16,
     uint32,
     bool_,
+    tfloat32,
+    float8_e8m0fnu,
+    float8_e4m3fn_x4,
+    float8_e5m2_x4,
+    float4_e2m1fn_x4,
 )
 
-PLANNED: Final = (
-    "tfloat32",
-    "float8_e8m0fnu",
-    "float8_e4m3fn_x4",
-    "float8_e5m2_x4",
-    "float4_e2m1fn_x4",
-)
-"""Formats that NKI documents and that are not built here yet: kernels may name and compare them, not use them."""
+PACKED: Final = (float8_e4m3fn_x4, float8_e5m2_x4, float4_e2m1fn_x4)
+"""The formats that hold several values in one element, for MX matrix multiplication."""
 
 _BY_NAME: Final[dict[str, DType]] = {dtype: dtype for dtype in ALL} | {"bool_": bool_}
-_BY_NUMPY: Final[dict[np.dtype[Any], DType]] = {dtype.numpy: dtype for dtype in ALL}
+# arrays of float32 are float32: nothing in them says that they hold tfloat32
+_BY_NUMPY: Final[dict[np.dtype[Any], DType]] = {dtype.face: dtype for dtype in ALL if dtype != "tfloat32"}
+
+# so that np.dtype(nl.float8_e4m3fn_x4) works, as ml_dtypes does with its own names
+for _dtype in (tfloat32, *PACKED):
+    np.sctypeDict.setdefault(str(_dtype), _dtype.face)  # type: ignore[arg-type]
 
 
 def of(spec: Any) -> DType | None:

@@ -25,7 +25,7 @@ from neurosim.kernel import Kernel, current, running
 from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Program, Signature
-from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number
+from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number, packed, rounds
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
 from neurosim.work import Work
@@ -131,12 +131,15 @@ class Instruction:
         mnemonic: NKI's name; a subclass without one is a base that several instructions share.
         engines: where it can run, the rule's first choice first.
         is_dma: whether DMA engines move the data, so that no engine's access rules hold.
+        takes_packed: whether operands may have a packed format, and results float8_e8m0fnu, to which nothing rounds;
+            its own rules say when.
         state_written: the shadow state that a write leaves, ``MATMUL`` for the tensor engine.
     """
 
     mnemonic: ClassVar[str] = ""
     engines: ClassVar[tuple[Engine, ...]] = ()
     is_dma: ClassVar[bool] = False
+    takes_packed: ClassVar[bool] = False
     state_written: ClassVar[int] = WRITTEN
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _flags: ClassVar[tuple[str, ...]] = ()
@@ -168,6 +171,10 @@ class Instruction:
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Yield what is broken; evaluated once per signature."""
         yield from ()
+
+    def access(self, name: str, tensor: NkiTensor, chip: Chip) -> Iterator[Broken | None]:
+        """Yield what is broken in how the engine reaches an operand; a few operands are reached otherwise."""
+        yield from access_rules(name, tensor, chip)
 
     def admit(self, lanes: Lanes) -> None:
         """Raise when what the operands' memory has been through forbids this; looks at states, not at values."""
@@ -365,7 +372,12 @@ class Instruction:
         chip = kernel.chip
         if not self.is_dma:
             for name, tensor, _ in tensors:
-                self._raise(access_rules(name, tensor, chip))
+                self._raise(self.access(name, tensor, chip))
+        for name, tensor, operand in tensors:
+            if tensor.dtype.is_packed:
+                self._raise(iter((packed(name, tensor, chip, self.takes_packed),)))
+            elif operand.access is not Access.READ and not self.takes_packed:
+                rounds(f"{self.mnemonic}: {name}", tensor)
         for name, tensor, operand in tensors:
             if operand.access is not Access.READ and not tensor.is_indirect() and not tensor.is_injective():
                 raise IllegalOperand(

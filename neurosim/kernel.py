@@ -16,7 +16,7 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
-from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds, Unsupported
+from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
 from neurosim.memory import Allocation, Bytes, Storage
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.versions import NkiVersion
@@ -352,8 +352,6 @@ def _check_shape(shape: Any) -> tuple[int, ...]:
 
 def _check_dtype(dtype: Any) -> DType:
     known = dtypes.of(dtype)
-    if known is None and isinstance(dtype, str) and dtype in dtypes.PLANNED:
-        raise Unsupported(f"nl.ndarray: {dtype} is documented for NKI 0.6 and not built here yet")
     if known is None:
         raise IllegalOperand(
             f"nl.ndarray: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)

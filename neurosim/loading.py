@@ -126,7 +126,7 @@ def check_call(kernel: Callable[..., Any], positional: Sequence[Any], named: Map
 
 
 def random_array(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -> npt.NDArray[Any]:
-    """Make an input: standard normal floats, integers from 0 to 99, fair bools.
+    """Make an input: standard normal floats, integers from 0 to 99, fair bools; of packed formats finite codes.
 
     Raises:
         ConfigurationError: more elements than this machine has memory for.
@@ -143,6 +143,11 @@ def random_array(shape: Sequence[int], dtype: DType, generator: np.random.Genera
 def _drawn(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -> npt.NDArray[Any]:
     if dtype.kind == Kind.FLOAT:
         return generator.standard_normal(shape, dtype=np.float32).astype(dtype.numpy)
+    if dtype.is_packed:
+        codes = generator.integers(0, 64, (*shape[:-1], shape[-1] * dtype.size_bytes), np.uint8)
+        return codes.view(dtype.face)
+    if dtype.kind == Kind.SCALE:
+        return generator.integers(120, 130, shape, np.uint8).view(dtype.face)
     if dtype.kind == Kind.BOOL:
         return generator.integers(0, 2, shape).astype(dtype.numpy)
     return generator.integers(0, 100, shape).astype(dtype.numpy)

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim.chip import Chip
-from neurosim.dtypes import DType, float32
+from neurosim.dtypes import DType, Kind, float32
 from neurosim.engines import Memory
+from neurosim.errors import UnknownBehavior
 from neurosim.view import NkiTensor
 
 _SINCE_TRN3: Final = {
@@ -111,6 +112,51 @@ def dtype_in(name: str, tensor: NkiTensor, allowed: tuple[DType, ...]) -> Broken
         f"{name} is {tensor.dtype}; it must be {' or '.join(allowed)}",
         (f"{name}  {tensor.describe()}",),
         "cast it with nisa.tensor_copy, or allocate it with another dtype",
+    )
+
+
+def packed(name: str, tensor: NkiTensor, chip: Chip, is_taken: bool) -> Broken | None:
+    """A packed format is on a generation that has it, and in an instruction that takes it.
+
+    Source: AWS Neuron SDK, ``nki/api/nki/language/__init__.py``, ``float8_e4m3fn_x4``: NeuronCore-v4 and newer.
+    """
+    numbers = (f"{name}  {tensor.describe()}",)
+    if chip.generation < 4:
+        return Broken(f"{tensor.dtype} needs NeuronCore-v4 (trn3)", (*numbers, f"chip {chip.name}"))
+    if is_taken:
+        return None
+    return Broken(
+        f"{name} is {tensor.dtype}, {tensor.dtype.lanes} values in one element, which no engine computes with here",
+        numbers,
+        "move it with nisa.dma_copy or nisa.tensor_copy, multiply it with nisa.nc_matmul_mx, or take a .view() of it",
+    )
+
+
+def rounds(what: str, tensor: NkiTensor) -> None:
+    """Raise UnknownBehavior where float32 would have to round to the tensor's format, and no public text says how."""
+    if tensor.dtype.kind == Kind.SCALE:
+        raise UnknownBehavior(
+            f"{what} is {tensor.dtype}, which holds powers of two: no public text says how a result rounds to one",
+            numbers=(tensor.describe(),),
+            advice="compute the code, exponent + 127, as an integer, and write it through .view(nl.uint8)",
+        )
+
+
+def same_format(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> Broken | None:
+    """Where source or destination has a packed format, the other one has the same: bits are moved, nothing converts.
+
+    Raises:
+        UnknownBehavior: the destination (``name``) has a format to which nothing is known to round.
+    """
+    if tensor.dtype == other.dtype:
+        return None
+    if not (tensor.dtype.is_packed or other.dtype.is_packed):
+        rounds(name, tensor)
+        return None
+    return Broken(
+        f"{name} is {tensor.dtype} and {other_name} is {other.dtype}; packed formats do not convert",
+        _both(name, tensor, other_name, other),
+        "take a .view() of one of them in the dtype of the other, so that bits are moved",
     )
 
 

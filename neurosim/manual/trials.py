@@ -215,11 +215,21 @@ def _fold(extent: int) -> int:
 
 def _data(tile: Tile, dtype: DType, random: np.random.Generator) -> npt.NDArray[Any]:
     count = math.prod(tile.shape)
+    if dtype.is_packed:
+        return random_codes(random, count, dtype).view(dtype.numpy)
+    if dtype.kind == Kind.SCALE:
+        return random.integers(120, 130, count, np.uint8).view(dtype.face)
     if tile.value is not None:
         return np.full(count, tile.value).astype(dtype.numpy)
     if dtype.kind == Kind.FLOAT and tile.below is None:
         return random.standard_normal(count, dtype=np.float32).astype(dtype.numpy)
     return random.integers(0, 2 if dtype.kind == Kind.BOOL else tile.below or _BELOW, count).astype(dtype.numpy)
+
+
+def random_codes(random: np.random.Generator, count: int, dtype: DType) -> npt.NDArray[Any]:
+    """Return elements of a packed format whose values are all finite."""
+    signs, sizes = (random.integers(0, top, (count, dtype.size_bytes), np.uint8) for top in (2, 64))
+    return np.ascontiguousarray(sizes | signs << 7).reshape(-1).view(dtype.face)
 
 
 def _broken_at(frames: TracebackType | None) -> tuple[CodeType, int] | None:

@@ -8,6 +8,10 @@ Rounding (facts: nki_api.md 3.7; NKI 0.6 release notes for integers):
   of the format, its sign kept.
 * float to integer: to nearest, ties to even, saturating. NaN becomes 0 (*assumed*).
 * float to bool: 1 for everything but zero, NaN included.
+* tfloat32: what is read counts its 10 leading mantissa bits only; what is written rounds to nearest even, and
+  overflows to Inf (*assumed*: the manual names the layout 1-8-10 and no rounding).
+* float to float8_e8m0fnu: powers of two from 2**-127 to 2**127, and NaN. How other values round is nowhere public.
+* packed formats do not convert; ``mx.unpack`` reads them.
 
 A widened value is exact, except for 32-bit integers beyond 2**24, which round to nearest even.
 """
@@ -21,6 +25,7 @@ from numpy.typing import NDArray
 
 from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
+from neurosim.errors import UnknownBehavior
 from neurosim.numerics.jit import compiled, named
 
 T = TypeVar("T", bound=np.generic)
@@ -40,6 +45,13 @@ _BF16_NAN: Final = np.uint32(0x7FC0)
 _BF16_SIGN: Final = np.uint32(0x8000)
 #: Adding 1.5 * 2**52 leaves the nearest integer in the low bits of a float64 (ties to even).
 _ROUND: Final = 6755399441055744.0
+#: Mantissa bits of float32 that tfloat32 does not have.
+_TF32_REST: Final = np.uint32(0x1FFF)
+_TF32_HALF: Final = np.uint32(0x0FFF)
+_TF32_SHIFT: Final = np.uint32(13)
+_MANTISSA_BITS: Final = np.uint32(23)
+_SMALLEST_SCALE: Final = np.uint32(0x00400000)
+"""2**-127 as a float32, where it is a denormal."""
 
 
 class SmallFloat:
@@ -214,6 +226,36 @@ def output(out: NDArray[T] | None, shape: tuple[int, ...], dtype: Any) -> NDArra
     return out
 
 
+def _widen_scale(codes: NDArray[np.uint8], out: U32Array) -> None:
+    """Write 2**(code - 127) as float32; the smallest is a denormal there, and 0xFF is NaN."""
+    np.left_shift(codes, _MANTISSA_BITS, out=out, dtype=np.uint32)
+    out[codes == 0] = _SMALLEST_SCALE
+    out[codes == 0xFF] = _NAN
+
+
+def _narrow_scale(values: F32Array, out: NDArray[np.uint8]) -> None:
+    bits = values.view(np.uint32)
+    exact = (bits & np.uint32(0x7FFFFF)) == 0
+    exact &= (bits > 0) & (bits < _INF)
+    exact |= bits == _SMALLEST_SCALE
+    nan = (bits & _MAGNITUDE) > _INF
+    if not (exact | nan).all():
+        value = float(values[~(exact | nan)].reshape(-1)[0])
+        raise UnknownBehavior(
+            f"{value!r} as float8_e8m0fnu: the format holds powers of two from 2**-127 to 2**127, and no public text "
+            "says what another value becomes",
+            advice="write the codes, exponent + 127, through .view(nl.uint8)",
+        )
+    out[...] = np.where(nan, np.uint32(0xFF), bits >> _MANTISSA_BITS)
+
+
+def _narrow_tfloat32(bits: U32Array, out: U32Array) -> None:
+    odd = (bits >> _TF32_SHIFT) & _U1
+    rounded = (bits + _TF32_HALF + odd) & ~_TF32_REST
+    is_nan = (bits & _MAGNITUDE) > _INF
+    np.copyto(out, np.where(is_nan, (bits & _SIGN) | _NAN, rounded))
+
+
 def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
     """Convert storage to float32.
 
@@ -233,8 +275,14 @@ def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
     elif dtype.kind == Kind.BOOL:
         # any byte but 0 is true, not only 1
         np.not_equal(array.view(np.uint8), np.uint8(0), out=out)
+    elif dtype.kind == Kind.SCALE:
+        _widen_scale(array.view(np.uint8), out.view(np.uint32))
+    elif dtype.kind == Kind.PACKED:
+        raise ValueError(f"{dtype} holds several values in one element; mx.unpack reads them")
     elif dtype.kind != Kind.FLOAT:
         np.copyto(out, array, casting="unsafe")
+    elif dtype == dtypes.tfloat32:
+        np.bitwise_and(array.view(np.uint32), ~_TF32_REST, out=out.view(np.uint32))
     elif dtype == dtypes.bfloat16:
         _widen_bfloat16(flat(array, np.uint16), out.reshape(-1).view(np.uint32))
     else:
@@ -260,6 +308,12 @@ def narrow(values: F32Array, dtype: DType, out: Array | None = None) -> Array:
     out = output(out, values.shape, dtype.numpy)
     if dtype.kind == Kind.BOOL:
         np.not_equal(values, np.float32(0.0), out=out)
+    elif dtype.kind == Kind.SCALE:
+        _narrow_scale(values, out.view(np.uint8))
+    elif dtype.kind == Kind.PACKED:
+        raise ValueError(f"{dtype} holds several values in one element; nothing rounds to it")
+    elif dtype == dtypes.tfloat32:
+        _narrow_tfloat32(np.ascontiguousarray(values).view(np.uint32), out.view(np.uint32))
     elif dtype.kind != Kind.FLOAT:
         kernel = _NARROW_INT[dtype.size_bytes]
         kernel(flat(values, np.float32), out.reshape(-1).view(dtype.bits), dtype.min_value, dtype.max_value)
@@ -329,7 +383,15 @@ def from_number(value: Any, dtype: DType) -> Array:
         return np.array(_to_integer(number, dtype), dtype.numpy)
     if dtype == dtypes.float32:
         return np.array(_nearest_single(number), np.float32)
+    if dtype.is_packed:
+        return _packed_zero(number, dtype)
     return narrow(np.array(_round_to_odd(number), np.float32), dtype)
+
+
+def _packed_zero(number: int | float, dtype: DType) -> Array:
+    if number != 0:
+        raise ValueError(f"{number!r} is no element of {dtype}: only zero is the same number in each of its values")
+    return np.zeros((), dtype.numpy)
 
 
 def _to_integer(number: int | float, dtype: DType) -> int:

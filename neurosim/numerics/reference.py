@@ -84,6 +84,13 @@ def narrow_one(value: np.float32, dtype: DType) -> int:
     """Return the code of any format (two's complement for signed integers) for a float32 value."""
     if dtype == dtypes.bool_:
         return int(value != 0.0)
+    if dtype.kind == Kind.SCALE:
+        return dtype.nan_code if math.isnan(value) else math.frexp(float(value))[1] - 1 + dtype.bias
+    if dtype == dtypes.tfloat32:
+        sign = int(value.view(np.uint32)) >> 31
+        if math.isnan(value):
+            return sign << 31 | dtype.nan_code
+        return narrow_float_one(float(value), dtype, sign) << 13
     if dtype.is_float:
         return narrow_float_one(float(value), dtype, int(value.view(np.uint32)) >> 31)
     return narrow_int_one(float(value), dtype) & ((1 << (8 * dtype.size_bytes)) - 1)

@@ -371,13 +371,6 @@ def test_dir_lists_operators():
         getattr(nl, name)
 
 
-def test_formats_that_are_not_built_can_be_compared_and_not_used():
-    assert nl.float4_e2m1fn_x4 == "float4_e2m1fn_x4"
-    assert nl.float32 != nl.tfloat32
-    with pytest.raises(Unsupported, match="float8_e8m0fnu is documented"):
-        run(lambda: nl.ndarray((4, 4), nl.float8_e8m0fnu))
-
-
 def test_configuration_classes_take_their_plain_attributes():
     @dataclasses.dataclass
     class Section(nl.NKIObject):

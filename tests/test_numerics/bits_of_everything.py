@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from neurosim import dtypes
+from neurosim.dtypes import Kind
 from neurosim.numerics import act, alu, convert, matmul, reduce
 
 
@@ -25,6 +26,8 @@ def results() -> dict[str, Any]:
     x = values()
     out: dict[str, Any] = {}
     for dtype in dtypes.ALL:
+        if dtype.kind in (Kind.SCALE, Kind.PACKED):
+            continue
         narrow = convert.narrow(x, dtype)
         out[f"narrow {dtype}"] = narrow.view(dtype.bits)
         out[f"widen {dtype}"] = convert.widen(narrow, dtype)

@@ -9,14 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from neurosim import dtypes
-from neurosim.dtypes import DType
+from neurosim.dtypes import DType, Kind
+from neurosim.errors import UnknownBehavior
 from neurosim.numerics import convert, reference
 
 FLOATS = [dtype for dtype in dtypes.ALL if dtype.is_float]
 SHORT_FLOATS = [dtype for dtype in FLOATS if dtype.size_bytes < 4]
 FP8 = [dtype for dtype in FLOATS if dtype.size_bytes == 1]
 INTEGERS = [dtype for dtype in dtypes.ALL if dtype.is_integer]
-NARROWED = [dtype for dtype in dtypes.ALL if dtype != dtypes.float32]
+CONVERTED = [dtype for dtype in dtypes.ALL if dtype.kind not in (Kind.SCALE, Kind.PACKED)]
+NARROWED = [dtype for dtype in CONVERTED if dtype != dtypes.float32]
 
 _EDGES = [0.0, -0.0, 1.0, 0.5, 1.5, 2.5, -2.5, np.inf, -np.inf, 1e-45, 1.1754944e-38, 3.4028235e38, -3.4028235e38]
 _EDGES += [65504, 65519.996, 65520, 61440, 57344, 61439.996, 448, 464, 465, 240, 247.99998, 248, 250, 2**31, -(2**31)]
@@ -40,6 +42,8 @@ def singles(count: int) -> NDArray[np.float32]:
 
 def by_ml_dtypes(values: NDArray[np.float32], dtype: DType) -> NDArray[Any]:
     """ml_dtypes' conversion, with our policy where it is another: saturation of FP8, and one NaN."""
+    if dtype == dtypes.tfloat32:
+        return by_frexp(values)
     with np.errstate(all="ignore"):
         codes = values.astype(dtype.numpy).view(dtype.bits).copy()
     sign = (values.view(np.uint32) >> 31).astype(dtype.bits) << (8 * dtype.size_bytes - 1)
@@ -53,6 +57,16 @@ def by_ml_dtypes(values: NDArray[np.float32], dtype: DType) -> NDArray[Any]:
             nan |= np.isinf(values)
     codes[nan] = (dtype.nan_code | sign)[nan]
     return codes
+
+
+def by_frexp(values: NDArray[np.float32]) -> NDArray[Any]:
+    """tfloat32 by whole numbers of 11 bits (fewer below the normals); one NaN, and Inf beyond the largest."""
+    fraction, exponent = np.frexp(np.where(np.isfinite(values), values, np.float32(1)).astype(np.float64))
+    unit = np.maximum(exponent - 11, -136)
+    rounded = np.ldexp(np.rint(np.ldexp(fraction, exponent - unit)), unit)
+    with np.errstate(all="ignore"):
+        codes = np.where(np.isfinite(values), rounded, values).astype(np.float32).view(np.uint32)
+    return np.where(np.isnan(values), values.view(np.uint32) & 0x80000000 | 0x7FC00000, codes)
 
 
 def by_twin(values: NDArray[np.float32], dtype: DType) -> NDArray[Any]:
@@ -121,6 +135,41 @@ def test_random_singles_narrow(dtype: DType) -> None:
         assert np.array_equal(got, (values != 0).view(np.uint8))
     few = np.concatenate([values[:60], values[60::997]])
     assert np.array_equal(convert.narrow(few, dtype).view(dtype.bits), by_twin(few, dtype))
+
+
+def test_every_scale() -> None:
+    """2**(code - 127), as ml_dtypes has it; and back."""
+    codes = np.arange(256, dtype=np.uint8)
+    wide = convert.widen(codes.view(dtypes.float8_e8m0fnu.numpy), dtypes.float8_e8m0fnu)
+    assert np.array_equal(wide[:-1], np.ldexp(1.0, np.arange(255) - 127).astype(np.float32))
+    assert np.array_equal(wide, codes.view(dtypes.float8_e8m0fnu.numpy).astype(np.float32), equal_nan=True)
+    back = convert.narrow(wide, dtypes.float8_e8m0fnu)
+    assert np.array_equal(back.view(np.uint8), codes)
+    assert [reference.narrow_one(value, dtypes.float8_e8m0fnu) for value in wide] == codes.tolist()
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1.5, np.inf, 2.0**-128, 1.0000001])
+def test_what_is_no_scale_is_not_guessed(value: float) -> None:
+    with pytest.raises(UnknownBehavior, match="as float8_e8m0fnu: the format holds powers of two"):
+        convert.narrow(np.array([1.0, value], np.float32), dtypes.float8_e8m0fnu)
+
+
+def test_tfloat32_reads_ten_bits_of_the_mantissa() -> None:
+    bits = np.array([0x3F801FFF, 0x3F802000, 0xBFFFFFFF, 0x7F800000, 0x00001FFF], np.uint32)
+    wide = convert.widen(bits.view(np.float32), dtypes.tfloat32)
+    assert wide.view(np.uint32).tolist() == [0x3F800000, 0x3F802000, 0xBFFFE000, 0x7F800000, 0]
+
+
+@pytest.mark.parametrize("dtype", dtypes.PACKED)
+def test_packed_formats_do_not_convert(dtype: DType) -> None:
+    array = np.zeros(4, dtype.numpy)
+    with pytest.raises(ValueError, match="several values in one element"):
+        convert.widen(array, dtype)
+    with pytest.raises(ValueError, match="several values in one element"):
+        convert.narrow(np.zeros(4, np.float32), dtype)
+    with pytest.raises(ValueError, match="only zero"):
+        convert.from_number(1, dtype)
+    assert convert.from_number(0.0, dtype).item() == 0
 
 
 @pytest.mark.parametrize("dtype", SHORT_FLOATS)
@@ -200,7 +249,7 @@ def test_any_byte_but_zero_is_true() -> None:
     assert convert.to_int(array, dtypes.bool_, dtypes.int32).tolist() == [0, 1, 1, 1]
 
 
-@pytest.mark.parametrize("dtype", dtypes.ALL)
+@pytest.mark.parametrize("dtype", CONVERTED)
 def test_any_layout_gives_the_same(dtype: DType) -> None:
     base = convert.narrow(singles(400)[:384].reshape(16, 24), dtype)
     want = convert.widen(base.copy(), dtype)
@@ -221,7 +270,7 @@ def test_any_layout_gives_the_same(dtype: DType) -> None:
     assert np.array_equal(again.view(dtype.bits), convert.narrow(want, dtype).view(dtype.bits))
 
 
-@pytest.mark.parametrize("dtype", dtypes.ALL)
+@pytest.mark.parametrize("dtype", CONVERTED)
 def test_out_is_written_and_returned(dtype: DType) -> None:
     values = singles(100)[:96].reshape(4, 24)
     out = np.empty(values.shape, dtype.numpy)
@@ -242,7 +291,7 @@ def test_an_out_that_does_not_fit_is_refused(out: Any) -> None:
         convert.cast(np.ones((4, 4), np.float32), dtypes.float32, dtypes.float32, out)
 
 
-@pytest.mark.parametrize("dtype", dtypes.ALL)
+@pytest.mark.parametrize("dtype", CONVERTED)
 def test_empty_arrays(dtype: DType) -> None:
     assert convert.widen(np.empty((3, 0), dtype.numpy), dtype).shape == (3, 0)
     assert convert.narrow(np.empty((0, 4), np.float32), dtype).shape == (0, 4)

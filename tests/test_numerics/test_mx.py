@@ -1,0 +1,61 @@
+"""Packed formats and block scales, against ml_dtypes and plain loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from neurosim import dtypes
+from neurosim.dtypes import DType
+from neurosim.numerics import mx
+
+PARTS: dict[DType, Any] = {
+    dtypes.float8_e4m3fn_x4: ml_dtypes.float8_e4m3fn,
+    dtypes.float8_e5m2_x4: ml_dtypes.float8_e5m2,
+    dtypes.float4_e2m1fn_x4: ml_dtypes.float4_e2m1fn,
+}
+
+
+@pytest.mark.parametrize("dtype", dtypes.PACKED)
+def test_every_code_in_every_place(dtype: DType) -> None:
+    """Each part of an element, the lowest bits first, is what ml_dtypes says of its code."""
+    width = 8 * dtype.size_bytes // 4
+    codes = np.arange(1 << width, dtype=np.uint32)
+    expected = codes.astype(np.uint8).view(PARTS[dtype]).astype(np.float32)
+    for place in range(4):
+        elements = (codes << np.uint32(place * width)).astype(dtype.numpy)
+        values = mx.unpack(elements, dtype)
+        assert values.shape == (1 << width, 4)
+        assert np.array_equal(values[:, place].view(np.uint32) >> 31, expected.view(np.uint32) >> 31)
+        assert np.array_equal(values[:, place], expected, equal_nan=True)
+        assert (np.delete(values, place, axis=1) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", dtypes.PACKED[:2])
+def test_packing_is_unpackings_inverse(dtype: DType) -> None:
+    rng = np.random.default_rng(3)
+    bits = rng.integers(0, 1 << 32, (5, 7), dtype=np.uint64).astype(np.uint32)
+    values = mx.unpack(bits, dtype)
+    again = mx.pack(values, dtype)
+    assert again.dtype == dtype.numpy
+    nan = np.isnan(values)
+    assert np.array_equal(mx.unpack(again, dtype), values, equal_nan=True)
+    assert np.array_equal(again[~nan.any(axis=-1)], bits[~nan.any(axis=-1)])
+    assert np.array_equal(mx.pack(values[:, ::2], dtype), again[:, ::2])
+
+
+@pytest.mark.parametrize("dtype", dtypes.PACKED)
+def test_arrays_of_users_show_the_parts(dtype: DType) -> None:
+    """np.zeros(..., dtype=nl.float8_e4m3fn_x4) works; fields are the values in order."""
+    array = np.zeros((2, 3), dtype=np.dtype(dtype))
+    assert array.dtype == dtype.face
+    assert array.itemsize == dtype.size_bytes
+    assert dtypes.of(array.dtype) is dtype
+    array.view(dtype.bits)[0, 0] = 0x3412 if dtype.size_bytes == 2 else 0x78563412
+    fields = [array[name].view(np.uint8)[0, 0] for name in array.dtype.names]
+    assert fields == [0x12, 0x34, 0x56, 0x78][: len(fields)]
+    with pytest.raises((TypeError, ValueError)):
+        array.astype(np.float32)  # no value of the four is meant
