@@ -25,6 +25,7 @@ from neurosim.numerics import reduce
 from neurosim.opcodes import one_of
 from neurosim.operators import Operator
 from neurosim.program import Access
+from neurosim.registers import ACCUMULATOR
 from neurosim.rules import Broken, column
 
 IDENTITY: Final = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
@@ -33,7 +34,6 @@ IDENTITY: Final = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": n
 MAXIMUM: Final = Operator("maximum")
 """The one reduction of instructions that select."""
 
-_ACCUMULATOR: Final = "accumulator"
 _UNKNOWN: Final = np.uint32(0x7FA00000)
 """Bits that mark a register of unknown content: a NaN that no operator makes, since theirs is 0x7FC00000."""
 
@@ -48,7 +48,7 @@ def command_rule(command: Any, allowed: tuple[ReduceCmd, ...]) -> Broken | None:
 
 def state(command: ReduceCmd) -> tuple[tuple[str, Access], ...]:
     """Return the use of the registers, for ``Instruction.state``. Also ``idle`` writes them: see :func:`forget`."""
-    return ((_ACCUMULATOR, Access.ACCUMULATE if command is ReduceCmd.reduce else Access.WRITE),)
+    return ((ACCUMULATOR, Access.ACCUMULATE if command is ReduceCmd.reduce else Access.WRITE),)
 
 
 def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, start: Float32s | float = 0.0) -> Float32s:
@@ -64,7 +64,7 @@ def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, star
     Raises:
         Uninitialized: ``reduce`` over registers that hold nothing known.
     """
-    registers = lanes.registers(_ACCUMULATOR)
+    registers = lanes.registers(ACCUMULATOR)
     count = len(values)
     if command is ReduceCmd.reduce:
         check_known(lanes, count)
@@ -78,7 +78,7 @@ def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, star
 
 def check_known(lanes: Lanes, count: int) -> None:
     """Refuse to use registers 0 to ``count`` where one holds nothing known."""
-    unknown = np.flatnonzero(lanes.registers(_ACCUMULATOR).view(np.uint32)[:count] == _UNKNOWN)
+    unknown = np.flatnonzero(lanes.registers(ACCUMULATOR).view(np.uint32)[:count] == _UNKNOWN)
     if unknown.size:
         raise Uninitialized(
             f"accumulator register {unknown[0]} of the {lanes.engine.name} engine holds nothing known",
@@ -96,12 +96,12 @@ def taint(lanes: Lanes, *tiles: Any, where: Mask | None = None) -> None:
         if isinstance(tile, Tile) and not lanes.is_written(tile):
             holes = np.less(lanes.states(tile), WRITTEN).reshape(tile.partitions, -1)
             rows = (holes if where is None else holes & where).any(axis=1)
-            lanes.registers(_ACCUMULATOR).view(np.uint32)[: tile.partitions][rows] = _UNKNOWN
+            lanes.registers(ACCUMULATOR).view(np.uint32)[: tile.partitions][rows] = _UNKNOWN
 
 
 def forget(lanes: Lanes) -> None:
     """Leave the registers unknown: "even when reduce_cmd is set to idle, the accumulator state may be modified"."""
-    lanes.registers(_ACCUMULATOR).view(np.uint32)[:] = _UNKNOWN
+    lanes.registers(ACCUMULATOR).view(np.uint32)[:] = _UNKNOWN
 
 
 def reduced_holes(mask: Mask, reduce_res: Tile | None) -> Holes:

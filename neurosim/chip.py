@@ -127,6 +127,8 @@ class Vector:
     mask_load_cycles: float = _in("cycles")
     accumulator_issue_cycles: float = _in("cycles")
     transpose_latency_cycles: float = _in("cycles")
+    random_cycles_per_element: float = _in("cycles/element")
+    exponential_cycles_per_element: float = _in("cycles/element")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +170,8 @@ class GpSimd:
     memset_latency_cycles: float = _in("cycles")
     gather_overhead_cycles: float = _in("cycles")
     gather_unroll: int = _in("count")
+    random_cycles_per_element: float = _in("cycles/element")
+    partition_reduce_cycles_per_element: float = _in("cycles/element")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
-from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
@@ -25,6 +24,7 @@ from neurosim.kernel import Kernel, current, running
 from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Program, Signature
+from neurosim.registers import registers_of
 from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number, packed, rounds
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
@@ -389,7 +389,7 @@ class Instruction:
         engine, engines = self.place(chip)
         states = self.state()
         patterns = [_pattern(name, tensor, operand.access) for name, tensor, operand in tensors]
-        patterns += [_state_pattern(kind, access, chip) for kind, access in states]
+        patterns += [_state_pattern(kind, access, engine, chip) for kind, access in states]
         parameters = tuple(
             (name, freeze(getattr(self, name)))
             for name, _ in self._operands
@@ -546,8 +546,10 @@ def _pattern(role: str, tensor: NkiTensor, access: Access) -> Pattern:
     )
 
 
-def _state_pattern(kind: str, access: Access, chip: Chip) -> Pattern:
-    return Pattern(kind, access, Memory.state, dtypes.float32, (chip.partitions,), (1,), -1, 0, 0)
+def _state_pattern(kind: str, access: Access, engine: Engine, chip: Chip) -> Pattern:
+    found = registers_of(kind, engine, chip)
+    shape, steps = (chip.partitions * found.words,), (1,)
+    return Pattern(kind, access, Memory.state, found.dtype, shape, steps, -1, 0, 0)
 
 
 def _kind_of(value: Any) -> str:

@@ -12,13 +12,16 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
-from neurosim.memory import Allocation, Bytes, Storage
+from neurosim.memory import WRITTEN, Allocation, Bytes, Storage
 from neurosim.program import Frame, Program, StorageInfo
+from neurosim.registers import registers_of
 from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
 
@@ -275,16 +278,20 @@ class Kernel:
         return self._finish(plane, name, shape, dtype, memory, (partition, start), row_bytes, stack, "plane")
 
     def registers(self, kind: str, engine: Engine) -> Storage:
-        """Return the storage that stands for registers inside an engine (``accumulator``, …)."""
+        """Return the storage that stands for registers inside an engine (see :mod:`neurosim.registers`)."""
         storage = self._registers.get((kind, engine))
         if storage is None:
-            storage = self._registers[kind, engine] = Storage(Memory.state, 0, 4 * self.chip.partitions, 4)
-            shape = (self.chip.partitions,)
+            found, lanes = registers_of(kind, engine, self.chip), self.chip.partitions
+            storage = self._registers[kind, engine] = Storage(Memory.state, 0, 4 * lanes * found.words, 4)
+            shape = (lanes,) if found.words == 1 else (lanes, found.words)
             name = f"{engine.name} {kind}"
             self._add_storage(
                 storage,
-                StorageInfo(name, Memory.state, shape, dtypes.float32, 0, storage.row_bytes, self.stack(), "state"),
+                StorageInfo(name, Memory.state, shape, found.dtype, 0, storage.row_bytes, self.stack(), "state"),
             )
+            if found.initial is not None:
+                storage.buffer.view(np.uint32)[:] = found.initial.reshape(-1)
+                storage.state = WRITTEN
         return storage
 
     def record(self, signature: int, slots: Sequence[int], name: str | None) -> int:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from neurosim.engines import Engine
 from neurosim.memory import WRITTEN
-from neurosim.numerics import convert
+from neurosim.numerics import convert, random
+from neurosim.registers import RANDOM, generator
 from neurosim.view import NkiTensor
 
 if TYPE_CHECKING:
@@ -71,6 +72,16 @@ class Lanes:
     def registers(self, kind: str) -> Float32s:
         """Return engine registers, one float32 per partition, to read and write in place."""
         return self._kernel.registers(kind, self.engine).buffer.view(np.float32)
+
+    def words(self, kind: str) -> npt.NDArray[np.uint32]:
+        """Return engine registers of several words, uint32 [lanes, words], to read and write in place."""
+        words: npt.NDArray[np.uint32] = self._kernel.registers(kind, self.engine).buffer.view(np.uint32)
+        return words.reshape(self.chip.partitions, -1)
+
+    def random(self, partitions: int, elements: int) -> npt.NDArray[np.uint32]:
+        """Draw numbers of 32 bits from the first lanes' generators, uint32 [partitions, elements]."""
+        known = generator(self.engine, self.chip)
+        return random.draw(known, self.words(RANDOM)[:partitions], elements)
 
     def where_written(self, tensor: NkiTensor) -> int:
         """Return the one shadow state of all bytes of a tensor, or -1 when they differ."""

@@ -25,6 +25,9 @@ _SINCE_TRN3: Final = {
 }
 """Operators of Vector that only NeuronCore-v4 has, and what to do without them."""
 
+_PRODUCTS = {2: "trn1", 3: "trn2", 4: "trn3"}
+"""What has a generation of the NeuronCore."""
+
 
 @dataclass(frozen=True, slots=True)
 class Broken:
@@ -231,6 +234,14 @@ def operator_exists(op: str, chip: Chip) -> Broken | None:
     if chip.generation >= 4 or op not in _SINCE_TRN3:
         return None
     return Broken(f"nl.{op} needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), _SINCE_TRN3[op])
+
+
+def since(generation: int, chip: Chip, advice: str, what: str = "") -> Broken | None:
+    """The generation has the instruction, or ``what`` of it."""
+    if chip.generation >= generation:
+        return None
+    lead = f"{what} needs" if what else "needs"
+    return Broken(f"{lead} NeuronCore-v{generation} ({_PRODUCTS[generation]})", (f"chip {chip.name}",), advice)
 
 
 def access_rules(name: str, tensor: NkiTensor, chip: Chip) -> Iterator[Broken | None]:

@@ -61,7 +61,7 @@ SHARED = (
     "neurosim.modes",
 )
 """What several instructions share."""
-MACHINE = (*TENSORS, *SHARED, "neurosim.kernel", "neurosim.lanes", "neurosim.instruction")
+MACHINE = (*TENSORS, *SHARED, "neurosim.registers", "neurosim.kernel", "neurosim.lanes", "neurosim.instruction")
 
 ROWS = (
     # Facts: formats, errors, names of engines, what an instruction asks for, the record itself.
@@ -94,15 +94,16 @@ ROWS = (
     Row("neurosim.memory", own=(*RECORD, "neurosim.view"), packages=("numpy",)),
     Row("neurosim.rules", own=(*RECORD, "neurosim.view", "neurosim.chip"), packages=("numpy",)),
     # The running kernel, and what every instruction is.
-    Row("neurosim.kernel", own=(*RECORD, *TENSORS, "neurosim.chip"), packages=("numpy",)),
+    Row("neurosim.registers", own=(*RECORD, "neurosim.numerics", "neurosim.chip"), packages=("numpy",)),
+    Row("neurosim.kernel", own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.chip"), packages=("numpy",)),
     Row(
         "neurosim.lanes",
-        own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.numerics", "neurosim.chip"),
+        own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.kernel", "neurosim.numerics", "neurosim.chip"),
         packages=("numpy",),
     ),
     Row(
         "neurosim.instruction",
-        own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.lanes", "neurosim.chip"),
+        own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.kernel", "neurosim.lanes", "neurosim.chip"),
         packages=("numpy",),
     ),
     Row("neurosim.streams", own=(*RECORD, *TENSORS), packages=("numpy",)),
@@ -121,6 +122,7 @@ ROWS = (
         own=(
             *RECORD,
             *TENSORS,
+            "neurosim.registers",
             "neurosim.lanes",
             "neurosim.modes",
             "neurosim.opcodes",

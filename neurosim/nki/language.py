@@ -35,6 +35,9 @@ from neurosim.kernel import current
 from neurosim.nki import isa
 from neurosim.nki._functions import Function, reduction
 from neurosim.nki._missing import missing
+from neurosim.nki._random import dropout as dropout
+from neurosim.nki._random import rand as rand
+from neurosim.nki._random import random_seed as random_seed
 from neurosim.nki._tile_size import TileSize
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
@@ -231,7 +234,6 @@ _NOT_BUILT = frozenset(
         "bypass",
         "ceil",
         "cos",
-        "dropout",
         "dynamic_range",
         "expand_dims",
         "floor",
@@ -244,8 +246,6 @@ _NOT_BUILT = frozenset(
         "mod",
         "negative",
         "prelu",
-        "rand",
-        "random_seed",
         "rms_norm",
         "shared_constant",
         "shared_identity_matrix",

@@ -269,6 +269,14 @@ def _vector_mask_load(work: Lanewise, chip: Chip) -> _Cycles:
     return _Cycles(chip.vector.mask_load_cycles, chip.vector.mask_load_cycles)
 
 
+def _vector_random(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.random_cycles_per_element)
+
+
+def _vector_exponential(work: Lanewise, chip: Chip) -> _Cycles:
+    return _vector(work, chip, chip.vector.exponential_cycles_per_element)
+
+
 # Scalar
 
 
@@ -321,9 +329,12 @@ def _scalar_activation(work: Lanewise, chip: Chip) -> _Cycles:
 
 def _gpsimd(work: Lanewise, chip: Chip) -> _Cycles:
     """150 + N cycles, documented for iota and affine_select and assumed for the rest, and a drain."""
-    gpsimd = chip.gpsimd
-    issue = gpsimd.issue_cycles + work.elements * gpsimd.cycles_per_element
-    return _Cycles(issue, issue + gpsimd.drain_cycles)
+    return _gpsimd_at(work, chip, chip.gpsimd.cycles_per_element)
+
+
+def _gpsimd_at(work: Lanewise, chip: Chip, rate: float) -> _Cycles:
+    issue = chip.gpsimd.issue_cycles + work.elements * rate
+    return _Cycles(issue, issue + chip.gpsimd.drain_cycles)
 
 
 def _gpsimd_local_gather(work: Lanewise, chip: Chip) -> _Cycles:
@@ -334,6 +345,15 @@ def _gpsimd_local_gather(work: Lanewise, chip: Chip) -> _Cycles:
     rate = (gpsimd.gather_overhead_cycles + unrolled) / unrolled / min(4 / work.inputs[0].dtype.size_bytes, run)
     issue = gpsimd.issue_cycles + work.elements / rate
     return _Cycles(issue, issue + gpsimd.drain_cycles)
+
+
+def _gpsimd_random(work: Lanewise, chip: Chip) -> _Cycles:
+    return _gpsimd_at(work, chip, chip.gpsimd.random_cycles_per_element)
+
+
+def _gpsimd_partition_reduce(work: Lanewise, chip: Chip) -> _Cycles:
+    """Every element of every partition in turn."""
+    return _gpsimd_at(work, chip, chip.gpsimd.partition_reduce_cycles_per_element)
 
 
 def _gpsimd_memset(work: Lanewise, chip: Chip) -> _Cycles:
@@ -366,6 +386,10 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "select_reduce": _vector_pair,
         "scalar_tensor_tensor": _vector_pair,
         "tensor_scalar_reduce": _vector_one_per_cycle,
+        "dropout": _vector_one_per_cycle,
+        "random": _vector_random,
+        "random_state": _vector_one_per_cycle,
+        "exponential": _vector_exponential,
     },
     Engine.scalar: {
         "copy": _scalar_move,
@@ -381,6 +405,9 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "local_gather": _gpsimd_local_gather,
         "n_gather": _gpsimd,
         "memset": _gpsimd_memset,
+        "random": _gpsimd_random,
+        "random_state": _gpsimd,
+        "partition_reduce": _gpsimd_partition_reduce,
     },
 }
 """The laws that exist, by engine and name."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.dtypes import Kind
-from neurosim.numerics import act, alu, convert, matmul, reduce
+from neurosim.numerics import act, alu, convert, matmul, random, reduce
 
 
 def values() -> Any:
@@ -50,6 +50,10 @@ def results() -> dict[str, Any]:
     psum = np.ones((6, 19), np.float32)
     matmul.matmul_into(psum, weights, dtypes.float32, half, dtypes.bfloat16, 1, False)
     out["matmul bfloat16"] = psum
+    for generator in (random.LFSR, random.XORWOW, random.XORWOW_BY_FOUR):
+        states = random.seeded(generator, 3, 5)
+        out[f"random {generator.name} {generator.streams}"] = random.draw(generator, states, 9)
+        out[f"state {generator.name} {generator.streams}"] = states
     return out
 
 

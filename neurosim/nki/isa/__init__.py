@@ -16,6 +16,7 @@ from isa.batchnorm import bn_stats as bn_stats
 from isa.copy import tensor_copy as tensor_copy
 from isa.dma import dma_copy as dma_copy
 from isa.dma_transpose import dma_transpose as dma_transpose
+from isa.dropout import dropout as dropout
 from isa.gather import local_gather as local_gather
 from isa.gather import nc_n_gather as nc_n_gather
 from isa.iota import iota as iota
@@ -29,6 +30,11 @@ from isa.predicated import tensor_copy_predicated as tensor_copy_predicated
 from isa.range_select import range_select as range_select
 from isa.reciprocal import reciprocal as reciprocal
 from isa.reduce import tensor_reduce as tensor_reduce
+from isa.rng import rand2 as rand2
+from isa.rng import rng as rng
+from isa.rng_state import rand_get_state as rand_get_state
+from isa.rng_state import rand_set_state as rand_set_state
+from isa.rng_state import set_rng_seed as set_rng_seed
 from isa.scalar_tensor_tensor import scalar_tensor_tensor as scalar_tensor_tensor
 from isa.scan import tensor_tensor_scan as tensor_tensor_scan
 from isa.select import affine_select as affine_select
@@ -58,9 +64,10 @@ __all__ = [
     "bn_aggr",
     "bn_stats",
     "dge_mode",
-    "dma_engine",
     "dma_copy",
+    "dma_engine",
     "dma_transpose",
+    "dropout",
     "engine",
     "get_nc_version",
     "iota",
@@ -76,11 +83,16 @@ __all__ = [
     "nc_transpose",
     "nc_version",
     "oob_mode",
+    "rand2",
+    "rand_get_state",
+    "rand_set_state",
     "range_select",
     "reciprocal",
     "reduce_cmd",
+    "rng",
     "scalar_tensor_tensor",
     "select_reduce",
+    "set_rng_seed",
     "tensor_copy",
     "tensor_copy_predicated",
     "tensor_reduce",
@@ -124,23 +136,17 @@ _NOT_BUILT = frozenset(
         "activate2",
         "core_barrier",
         "dma_compute",
-        "dropout",
         "exponential",
         "get_nc_sub_version",
         "nc_matmul_mx",
         "nonzero_with_count",
         "quantize_mx",
-        "rand2",
-        "rand_get_state",
-        "rand_set_state",
         "register_alloc",
         "register_load",
         "register_move",
         "register_store",
-        "rng",
         "sendrecv",
         "sequence_bounds",
-        "set_rng_seed",
         "tensor_partition_reduce",
         "tensor_scalar_cumulative",
         "topk",
