@@ -34,9 +34,13 @@ class Arguments:
         self._kernel = kernel
         self._first = True
         self._tensors: dict[int, tuple[Any, Array, NkiTensor]] = {}
+        self._specs: dict[str, NkiTensor] = {}
 
     def adopt(self, value: Any, name: str) -> Any:
-        """Return ``value`` with a tensor in place of each array in it."""
+        """Return ``value``, at ``name`` of the arguments, with a tensor in place of each array in it.
+
+        Asked again, as for each core, it gives the same tensors in new lists and dicts.
+        """
         kind = kind_of(value)
         if kind is not None or isinstance(value, Spec):
             if self._first and kind is not None:
@@ -61,9 +65,11 @@ class Arguments:
             raise IllegalOperand(
                 f"argument {name} is a spec without data", advice="pass an array, or run with values=False"
             )
-        tensor = self._kernel.adopt(spec.shape, spec.dtype, spec.size_bytes, None, name)
-        tensor.allocation.storage.state = WRITTEN
-        return tensor
+        if name not in self._specs:
+            tensor = self._kernel.adopt(spec.shape, spec.dtype, spec.size_bytes, None, name)
+            tensor.allocation.storage.state = WRITTEN
+            self._specs[name] = tensor
+        return self._specs[name]
 
     def _with_data(self, array: Array, name: str) -> NkiTensor:
         dtype = dtypes.of(array.dtype)
@@ -129,6 +135,45 @@ def outputs(returned: Any, kernel: Kernel, name: str, kind: str, partial: Collec
             problem.outputs = collected
         raise problem
     return collected
+
+
+def check_same(first: Any, other: Any, name: str, path: str = "output") -> None:
+    """Check that two programs of a launch return the same tensors; what is no tensor may differ.
+
+    Raises:
+        IllegalOperand: they do not.
+    """
+    if isinstance(first, NkiTensor) and isinstance(other, NkiTensor):
+        if first.allocation.storage is other.allocation.storage and _view(first) == _view(other):
+            return
+        raise IllegalOperand(
+            f"{name}: the programs of the launch return different tensors as {path}",
+            where=other.allocation.where,
+            numbers=(_told(first), _told(other)),
+            advice="allocate it with buffer=nl.shared_hbm at one line that all programs run, and return that",
+        )
+    if isinstance(first, (list, tuple)) and isinstance(other, (list, tuple)) and len(first) == len(other):
+        for index, (one, two) in enumerate(zip(first, other, strict=True)):
+            check_same(one, two, name, f"{path}[{index}]")
+    elif isinstance(first, dict) and isinstance(other, dict) and first.keys() == other.keys():
+        for key, one in first.items():
+            check_same(one, other[key], name, f"{path}[{key!r}]")
+    elif any(isinstance(value, (NkiTensor, list, tuple, dict)) for value in (first, other)):
+        raise IllegalOperand(
+            f"{name}: one program of the launch returns {_told(first)} as {path}, and another {_told(other)}",
+            advice="all programs return the same outputs",
+        )
+
+
+def _view(tensor: NkiTensor) -> tuple[Any, ...]:
+    return tensor.offset_bytes, tensor.shape, tensor.steps, tensor.dtype
+
+
+def _told(value: Any) -> str:
+    if not isinstance(value, NkiTensor):
+        return type(value).__name__
+    where = value.allocation.where
+    return f"{value.describe()}, allocated at {where[0] if where else 'an unknown place'}"
 
 
 class _Collector:

@@ -207,10 +207,17 @@ class Dma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """Semaphores: between engines, and of an engine that waits for its own earlier result."""
+    """Semaphores: between engines, of an engine that waits for its own earlier result, and between two cores.
+
+    ``core_barrier_ns`` is from the last core's arrival to all going on; ``core_swap`` is what GpSimd's own DMA takes to
+    exchange tiles with the other core: a fixed time, with the meeting, and a rate.
+    """
 
     semaphore_ns: float = _in("ns")
     own_semaphore_ns: float = _in("ns")
+    core_barrier_ns: float = _in("ns")
+    core_swap_ns: float = _in("ns")
+    core_swap_gb_per_s: float = _in("GB/s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,12 +235,14 @@ class Chip:
         name: the chip's name.
         generation: of the NeuronCore, 2 for trn1, 3 for trn2, 4 for trn3.
         partitions: of SBUF and PSUM.
+        cores: that one launch can have; they share HBM.
         figures: provenance by path, such as ``tensor.clock_ghz``.
     """
 
     name: str = _in("name")
     generation: int = _in("count")
     partitions: int = _in("count")
+    cores: int = _in("count")
     hbm: Hbm
     sbuf: Sbuf
     psum: Psum

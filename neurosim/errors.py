@@ -75,7 +75,7 @@ class CapacityExceeded(KernelError):
 
 
 class DataRace(KernelError):
-    """Two cores access the same bytes without a meeting between them."""
+    """Two cores access the same bytes, one of them to write, without a meeting between them."""
 
 
 class Deadlock(KernelError):

@@ -278,10 +278,7 @@ class Instruction:
         for name, tensor, operand in tensors:
             allocation = tensor.allocation
             if allocation.index > len(allocations) or allocations[allocation.index - 1] is not allocation:
-                raise IllegalOperand(
-                    f"{self.mnemonic}: {name} {tensor.describe()} was allocated in another run of a kernel",
-                    advice="allocate it in this kernel, or pass data from run to run as arrays",
-                )
+                self._check_allocation(kernel, name, tensor)
             storage = allocation.storage
             if operand.access is Access.READ:
                 if tensor.allocation.is_planed:
@@ -316,6 +313,16 @@ class Instruction:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label), label)
+
+    def _check_allocation(self, kernel: Kernel, name: str, tensor: NkiTensor) -> None:
+        """Refuse a tensor of another run, or of another core's program."""
+        index = tensor.allocation.index
+        if index > len(kernel.allocations) or kernel.allocations[index - 1] is not tensor.allocation:
+            other = "on another core or " if kernel.team is not None else ""
+            raise IllegalOperand(
+                f"{self.mnemonic}: {name} {tensor.describe()} was allocated {other}in another run of a kernel",
+                advice="allocate it in this kernel, or pass data from run to run as arrays",
+            )
 
     def _mark(
         self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None, written: Mask | None = None

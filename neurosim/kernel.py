@@ -16,9 +16,11 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.cores import Team
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
+from neurosim.grids import ALONE, Grid, ProgramId
 from neurosim.memory import WRITTEN, Allocation, Bytes, Storage
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.registers import registers_of
@@ -53,6 +55,10 @@ class Kernel:
         core: which NeuronCore this is.
         values: whether instructions compute; otherwise they are checked and recorded only.
         block: number of the ``no_reorder`` block that instructions are in now, -1 outside.
+        grid: what the kernel was launched as.
+        program_id: which program of the grid this is.
+        team: the cores of the launch, None where there is one.
+        shared: by place of allocation, the storages that all programs of the launch have in common.
     """
 
     chip: Chip
@@ -60,6 +66,10 @@ class Kernel:
     core: int = 0
     values: bool = True
     block: int = -1
+    grid: Grid = ALONE
+    program_id: ProgramId = ()
+    team: Team | None = None
+    shared: dict[Any, Storage] = field(default_factory=dict)
     signatures: dict[Any, Any] = field(default_factory=dict)
     allocations: list[Allocation] = field(default_factory=list)
     _blocks: int = 0
@@ -69,6 +79,27 @@ class Kernel:
     _planes: dict[Memory, Storage] = field(default_factory=dict)
     _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
     _registers: dict[tuple[str, Engine], Storage] = field(default_factory=dict)
+    _occurrences: dict[Any, int] = field(default_factory=dict)
+
+    def beside(self, core: int) -> Kernel:
+        """Return the run of the same kernel on another core: own SBUF, PSUM, engines; inputs and record in common.
+
+        To be called when the arguments are tensors and nothing has run.
+        """
+        return replace(
+            self,
+            core=core,
+            allocations=self.allocations.copy(),
+            _planes={},
+            _covered={},
+            _registers={},
+            _occurrences={},
+        )
+
+    def begin(self, program: ProgramId) -> None:
+        """Begin a program of the grid on this core: it allocates anew, and what is shared it finds."""
+        self.program_id = program
+        self._occurrences.clear()
 
     @property
     def nki_version(self) -> NkiVersion:
@@ -177,10 +208,38 @@ class Kernel:
         role: str,
     ) -> NkiTensor:
         partitions = shape[0] if memory.is_on_chip else 0
-        storage = Storage(memory, partitions, row_bytes, dtype.size_bytes, buffer)
         stack = self.stack()
-        self._add_storage(storage, StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role))
+        info = StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role)
+        if memory is Memory.shared_hbm and role == "tile" and self.grid is not ALONE:
+            storage = self._shared(info)
+        else:
+            storage = Storage(memory, partitions, row_bytes, dtype.size_bytes, buffer)
+            self._add_storage(storage, info)
         return self._finish(storage, name, shape, dtype, memory, (0, 0), row_bytes, stack, role)
+
+    def _shared(self, info: StorageInfo) -> Storage:
+        """Return the storage that all programs of the launch share.
+
+        A tensor is the same in each program when it has the same name, or without one when it is allocated at the
+        same place of the kernel, as often as there.
+        """
+        named = info.name != default_name(info.memory, len(self.allocations) + 1)
+        place = info.name if named else info.stack
+        count = self._occurrences[place] = self._occurrences.get(place, 0) + 1
+        found = self.shared.get((place, count))
+        if found is None:
+            found = self.shared[place, count] = Storage(info.memory, 0, info.row_bytes, info.dtype.size_bytes)
+            self._add_storage(found, info)
+            return found
+        other = self.program.storages[found.id]
+        if (other.shape, other.dtype) != (info.shape, info.dtype):
+            raise IllegalOperand(
+                f"nl.ndarray {info.name}: {list(info.shape)} {info.dtype} in shared HBM, and another program of the "
+                f"launch made it {list(other.shape)} {other.dtype}",
+                numbers=tuple(f"there allocated at {line}" for line in self.where(other.stack)[:1]),
+                advice="all programs allocate the same shared tensors; use nl.private_hbm for one of this core alone",
+            )
+        return found
 
     def _add_storage(self, storage: Storage, info: StorageInfo) -> None:
         storage.id = len(self.program.storages)
@@ -294,10 +353,11 @@ class Kernel:
                 storage.state = WRITTEN
         return storage
 
-    def record(self, signature: int, slots: Sequence[int], name: str | None) -> int:
-        """Append a record at the kernel's present line and return its index."""
+    def record(self, signature: int, slots: Sequence[int], name: str | None, stack: int | None = None) -> int:
+        """Append a record, at the kernel's present line unless ``stack`` gives one, and return its index."""
         program = self.program
-        index = program.append(signature, slots, self.stack(), self.core, self.block)
+        stack = self.stack() if stack is None else stack
+        index = program.append(signature, slots, stack, self.core, self.block)
         if name is not None:
             program.names[index] = name
         if self.block >= 0:

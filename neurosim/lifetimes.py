@@ -117,18 +117,21 @@ def _compute(program: Program) -> Lifetimes:
     return result
 
 
-def check_capacity(program: Program, chip_name: str, sbuf_bytes: int, psum_bytes: int) -> Usage:
+def check_capacity(
+    program: Program, chip_name: str, sbuf_bytes: int, psum_bytes: int, only_core: int | None = None
+) -> Usage:
     """Walk the program in order and return the peak use of SBUF and PSUM.
 
     Args:
         program: what to check.
         chip_name: for the message.
         sbuf_bytes, psum_bytes: bytes per partition that the chip has.
+        only_core: look at this core; by default at all.
 
     Raises:
         CapacityExceeded: the live tiles and planes of a core need more, at the first record where they do.
     """
-    cores = sorted(set(program.cores)) or [0]
+    cores = (sorted(set(program.cores)) or [0]) if only_core is None else [only_core]
     peaks: dict[Memory, Peak] = {}
     for memory, limit in ((Memory.sbuf, sbuf_bytes), (Memory.psum, psum_bytes)):
         walks = [_Walk(program, memory, core) for core in cores]

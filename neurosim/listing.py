@@ -41,6 +41,7 @@ def lines(program: Program, first: int = 0, last: int | None = None) -> Iterator
     has_cores = any(program.cores)
     fixed = [_fixed_text(signature) for signature in program.signatures]
     producers = _producers(program)
+    partners = _partners(program)
     for index in range(len(program))[first:last]:
         signature_id = program.signature_ids[index]
         signature = program.signatures[signature_id]
@@ -50,6 +51,8 @@ def lines(program: Program, first: int = 0, last: int | None = None) -> Iterator
             parts.append(f"name={program.names[index]!r}")
         if index in producers:
             parts.append("after " + ", ".join(map(str, producers[index])))
+        if index in partners:
+            parts.append("meets " + ", ".join(map(str, partners[index])))
         yield (
             f"{index:>{index_width}}  {core}{signature.engine.name:<6}  {signature.instruction:<{width}}  "
             f"{'; '.join(filter(None, parts))}  {_place(program, index)}"
@@ -110,6 +113,12 @@ def _producers(program: Program) -> dict[int, list[int]]:
     for consumer, producer in program.edges:
         producers.setdefault(consumer, set()).add(producer)
     return {consumer: sorted(found) for consumer, found in producers.items()}
+
+
+def _partners(program: Program) -> dict[int, list[int]]:
+    """Return, by record, the records of other cores that it meets."""
+    meetings = [range(first, first + count) for first, count in program.meetings]
+    return {index: [other for other in meeting if other != index] for meeting in meetings for index in meeting}
 
 
 def _partition(pattern: Pattern) -> str:

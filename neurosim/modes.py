@@ -1,6 +1,6 @@
 """Enumerations of ``nki.isa`` that several instructions take, with NKI's names and values.
 
-Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (``reduce_cmd``, ``dge_mode``, ``oob_mode``).
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (``reduce_cmd``, ``dge_mode``, ``oob_mode``, ``dma_engine``).
 """
 
 from __future__ import annotations
@@ -32,3 +32,10 @@ class OobMode(Enum):
 
     error = 0
     skip = 1
+
+
+class DmaEngine(Enum):
+    """Which DMA moves data between cores."""
+
+    dma = 1
+    gpsimd_dma = 2

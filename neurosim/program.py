@@ -156,6 +156,7 @@ class Program:
         nki_version: the version of NKI whose semantics it asked for.
         signatures, stacks, storages, names: interned tables that columns point into.
         edges: explicit (consumer, producer) record pairs.
+        meetings: by meeting of cores, its first record and how many it has, one after the other, a core each.
         notes: what a reader of the record should know, by heading.
     """
 
@@ -168,6 +169,7 @@ class Program:
         self.storages: list[StorageInfo] = []
         self.names: dict[int, str] = {}
         self.edges: list[tuple[int, int]] = []
+        self.meetings: list[tuple[int, int]] = []
         self.signature_ids = array("i")
         self.slots = array("q")
         self.slot_starts = array("q", [0])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from neurosim.encoding import MOST, Malformed
 from neurosim.engines import Engine, Memory
 from neurosim.program import Pattern, Program, Signature, StorageInfo
-from neurosim.work import AccumulatorRead, Lanewise, Matmul, Transfer, Work
+from neurosim.work import AccumulatorRead, Handshake, Lanewise, Matmul, Transfer, Work
 
 Ints = NDArray[np.int64]
 
@@ -34,11 +34,23 @@ def check(program: Program) -> None:
     for signature in program.signatures:
         _check_signature(signature)
     _check_operands(program)
+    _check_meetings(program)
     counts = np.bincount(np.array(program.signature_ids, dtype=np.int64), minlength=len(program.signatures))
     amounts = [sum(map(_amount, signature.work)) for signature in program.signatures]
     total = sum(count * amount for count, amount in zip(counts.tolist(), amounts, strict=True))
     if total > _MOST_WORK:
         raise Malformed(f"{total} elements and bytes of work")
+
+
+def _check_meetings(program: Program) -> None:
+    """Check that meetings follow one another, and that each is of two cores' neighbouring records."""
+    end = 0
+    for first, count in program.meetings:
+        if first < end or count != 2 or first + count > len(program):
+            raise Malformed(f"a meeting of {count} records from record {first} on")
+        if program.cores[first] == program.cores[first + 1]:
+            raise Malformed(f"a meeting of core {program.cores[first]} with itself, at record {first}")
+        end = first + count
 
 
 def check_range(what: str, values: Ints, least: int, end: int) -> None:
@@ -91,6 +103,8 @@ def _check_work(work: Work) -> None:
     match work:
         case AccumulatorRead():
             counts = (work.partitions,)
+        case Handshake():
+            counts = (work.size_bytes,)
         case Lanewise():
             streams = (*work.inputs, *([work.output] if work.output is not None else []))
             good, counts = bool(streams), (work.elements, work.pointers, *(stream.step_bytes for stream in streams))
@@ -109,6 +123,8 @@ def _amount(work: Work) -> int:
     match work:
         case AccumulatorRead():
             return 1
+        case Handshake():
+            return 1 + work.size_bytes
         case Lanewise():
             return work.elements + work.pointers
         case Matmul():

@@ -6,8 +6,9 @@ A file is a zip archive with these members, of which NumPy reads the columns (``
   of ``records`` and ``operands``, and ``shapes``: the fields of the records within the tables. Version or shapes that
   are not those of the reader are refused.
 - ``tables.json``: ``signatures``, ``stacks``, ``storages`` as :mod:`neurosim.encoding` writes them, ``names`` (pairs
-  of record and name), ``notes``, and ``sources``: the text of the kernel's files, so that loops and source lines are
-  known where the files are not. A frame's ``path`` is a number of one of them.
+  of record and name), ``meetings`` (pairs of first record and number of records), ``notes``, and ``sources``: the text
+  of the kernel's files, so that loops and source lines are known where the files are not. A frame's ``path`` is a
+  number of one of them.
 - a column per attribute of :class:`Program`, each ``.npy``, little-endian and of one axis: ``signature_ids``,
   ``stack_ids``, ``blocks`` int32, ``cores`` int8 per record; ``slots`` int64, storage and byte offset per operand;
   ``edges`` int64, consumer and producer per explicit edge.
@@ -39,7 +40,7 @@ from neurosim.versions import nki_version_of
 from neurosim.writing import replacing
 
 FORMAT: Final = "neurosim.program"
-VERSION: Final = 2
+VERSION: Final = 3
 """Changes with the members of the archive; fields within the tables are compared by name."""
 
 COLUMNS: Final = {
@@ -57,6 +58,7 @@ _TABLES: Final[dict[str, Any]] = {
     "stacks": tuple[tuple[Frame, ...], ...],
     "storages": tuple[StorageInfo, ...],
     "names": tuple[tuple[int, str], ...],
+    "meetings": tuple[tuple[int, int], ...],
     "sources": tuple[str | None, ...],
 }
 _MOST_BYTES: Final = 8 << 30
@@ -142,6 +144,7 @@ def _tables(program: Program) -> dict[str, Any]:
         "stacks": tuple(stacks),
         "storages": tuple(program.storages),
         "names": tuple(sorted(program.names.items())),
+        "meetings": tuple(program.meetings),
         "sources": tuple("".join(linecache.getlines(path)) or None for path in numbers),
     }
     tables = {name: encoder(kind)(content[name]) for name, kind in _TABLES.items()}
@@ -234,6 +237,7 @@ def _fill_tables(program: Program, tables: dict[str, Any]) -> None:
     program.signatures = list(tables["signatures"])
     program.storages = list(tables["storages"])
     program.names = dict(tables["names"])
+    program.meetings = list(tables["meetings"])
     paths = [_lend(source) for source in tables["sources"]]
     program.stacks = [tuple(_placed(frame, paths) for frame in stack) for stack in tables["stacks"]]
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from neurosim.arguments import Arguments, outputs
+from neurosim.arguments import Arguments, check_same, outputs
 from neurosim.chip import Chip
+from neurosim.cores import Cores
 from neurosim.devices import available, load_chip
 from neurosim.errors import ConfigurationError, IllegalCall, IllegalOperand, NeurosimError, Unsupported
+from neurosim.grids import ALONE, Grid, check_grid, grid_of
+from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.lifetimes import check_capacity
 from neurosim.program import Program
@@ -45,21 +48,35 @@ class Result:
 
     @property
     def timeline(self) -> Timeline:
-        """The timeline of the one core."""
-        (timeline,) = self.timelines.values()
-        return timeline
+        """The timeline of the core that ends last, which is the kernel's; of equal ones, of the first."""
+        return max(self.timelines.values(), key=lambda timeline: timeline.makespan_ps)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the figures of the report as a dict that ``json.dumps`` takes, with units in the names."""
-        from neurosim.report.summary import summary  # reports load when they are asked for
+    def summary(self, core: int | None = None) -> dict[str, Any]:
+        """Return the figures of the report as a dict that ``json.dumps`` takes, with units in the names.
 
-        return summary(self.program, self.timeline, self.chip, kernel_name=self.kernel_name)
+        Args:
+            core: of this core alone; by default of the whole kernel.
 
-    def report(self) -> str:
-        """Return one screen of text: time, engines, bandwidth, utilisation, the lines that cost most."""
+        Raises:
+            ConfigurationError: the kernel ran on no such core.
+        """
+        from neurosim.report.summary import kernel_summary, summary  # reports load when they are asked for
+
+        if core is None:
+            return kernel_summary(self.program, self.timelines, self.chip, kernel_name=self.kernel_name)
+        if core not in self.timelines:
+            raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
+        return summary(self.program, self.timelines[core], self.chip, kernel_name=self.kernel_name)
+
+    def report(self, core: int | None = None) -> str:
+        """Return one screen of text: time, engines, bandwidth, utilisation, the lines that cost most.
+
+        Args:
+            core: of this core alone; by default of the whole kernel.
+        """
         from neurosim.report.text import report
 
-        return report(self.summary())
+        return report(self.summary(core))
 
     def perfetto(
         self,
@@ -99,6 +116,26 @@ class _Options:
     partial_outputs: Collection[str]
     schedule: Schedule
     nki_version: NkiVersion
+    grid: Grid
+
+
+class Simulated:
+    """A kernel that runs on the simulator when it is called; ``[2]`` gives one that runs on two cores."""
+
+    def __init__(self, function: Callable[..., Any], options: _Options, times: bool) -> None:
+        self._function, self._options, self._times = function, options, times
+        self.__name__ = getattr(function, "__name__", "kernel")
+        self.__doc__ = function.__doc__
+
+    def __getitem__(self, grid: Any) -> Simulated:
+        return Simulated(self._function, replace(self._options, grid=grid_of(grid)), self._times)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Result:
+        """Run the kernel on arrays."""
+        result = _run(self._function, self._options, args, kwargs)
+        if self._times:
+            _ = result.timelines
+        return result
 
 
 def simulate(
@@ -108,11 +145,11 @@ def simulate(
     values: bool = True,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
-) -> Callable[..., Result]:
+) -> Simulated:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
     Args:
-        kernel: an ``@nki.jit`` kernel, or a plain function.
+        kernel: an ``@nki.jit`` kernel, or a plain function; ``kernel[2]`` for two cores, as ``simulate(kernel)[2]``.
         chip: a name (``"trn2"``), a device file, or a :class:`Chip`; by default ``NEURON_PLATFORM_TARGET_OVERRIDE``,
             else trn2.
         values: with False, record without computing: arguments may be :func:`neurosim.spec`, outputs are specs. The
@@ -130,14 +167,8 @@ def simulate(
     function = getattr(kernel, "function", kernel)
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
     version = nki_version_of(getattr(kernel, "nki_version", None) if nki_version is None else nki_version)
-    options = _Options(target, values, partial_outputs, getattr(kernel, "schedule", ()), version)
-
-    def simulated(*args: Any, **kwargs: Any) -> Result:
-        return _run(function, options, args, kwargs)
-
-    simulated.__name__ = getattr(function, "__name__", "kernel")
-    simulated.__doc__ = function.__doc__
-    return simulated
+    schedule, grid = getattr(kernel, "schedule", ()), getattr(kernel, "grid", ALONE)
+    return Simulated(function, _Options(target, values, partial_outputs, schedule, version, grid), times=False)
 
 
 def reopen(path: str | Path, chip: str | Path | Chip | None = None) -> Result:
@@ -167,18 +198,10 @@ def profile(
     values: bool = True,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
-) -> Callable[..., Result]:
+) -> Simulated:
     """Like :func:`simulate`, and times the program at once."""
     simulated = simulate(kernel, chip, values=values, partial_outputs=partial_outputs, nki_version=nki_version)
-
-    def profiled(*args: Any, **kwargs: Any) -> Result:
-        result = simulated(*args, **kwargs)
-        _ = result.timelines
-        return result
-
-    profiled.__name__ = simulated.__name__
-    profiled.__doc__ = simulated.__doc__
-    return profiled
+    return Simulated(simulated._function, simulated._options, times=True)
 
 
 @boundary
@@ -188,7 +211,8 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     program = Program(chip.name, chip.generation, options.nki_version)
     if not options.values:
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
-    kernel = Kernel(chip, program, values=options.values)
+    check_grid(options.grid, chip, name)
+    kernel = Kernel(chip, program, values=options.values, grid=options.grid)
     arguments = Arguments(kernel)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
@@ -196,17 +220,44 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         raise IllegalCall(f"{name}: {error}", advice=f"it takes {inspect.signature(function)}") from None
     with run(kernel):
         for parameter, value in bound.arguments.items():
-            bound.arguments[parameter] = arguments.adopt(value, parameter)
-        try:
-            returned = _call(function, bound)
-        except NeurosimError as error:  # views know nothing of the kernel that makes them
-            raise error.at(kernel.where_raised(error)) from error.__cause__
+            arguments.adopt(value, parameter)
+
+    def body(core: Kernel) -> Any:
+        return _programs(function, bound, core, arguments)
+
+    if options.grid.cores == 1:
+        returned = body(kernel)
+    else:
+        cores = Cores(options.grid.cores)
+        kernel.team = cores
+        kernels = [kernel, *(kernel.beside(core) for core in range(1, cores.size))]
+        returned, *others = cores.run([partial(body, core) for core in kernels])
+        for other in others:
+            check_same(returned, other, name)
+    with run(kernel):
         add_edges(program, options.schedule)
         check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
+        check_races(program)
         arguments.check_overlaps()
         collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)
     arguments.write_back()
     return Result(collected, program, chip, name)
+
+
+def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kernel: Kernel, arguments: Arguments) -> Any:
+    """Run a core's programs one after the other and return what they return, which is the same for all."""
+    results = []
+    with run(kernel):
+        for program in kernel.grid.programs[kernel.core]:
+            kernel.begin(program)
+            given = {parameter: arguments.adopt(value, parameter) for parameter, value in bound.arguments.items()}
+            own = inspect.BoundArguments(bound.signature, given)
+            try:
+                results.append(_call(function, own))
+            except NeurosimError as error:  # views know nothing of the kernel that makes them
+                raise error.at(kernel.where_raised(error)) from error.__cause__
+            check_same(results[0], results[-1], function.__name__)
+    return results[0]
 
 
 def _check_environment() -> None:

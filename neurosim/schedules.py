@@ -16,15 +16,20 @@ Schedule = Sequence[tuple[str, str | Sequence[str]]]
 
 
 def add_edges(program: Program, schedule: Schedule) -> None:
-    """Add the schedule's edges to a program.
+    """Add the schedule's edges to a program; of several cores, to each.
 
     Raises:
         IllegalOperand: a name that no instruction has, or several.
         Unsupported: a producer that comes after its consumer in the program.
     """
+    for core in sorted(set(program.cores)) if schedule else ():
+        _add_edges(program, schedule, core)
+
+
+def _add_edges(program: Program, schedule: Schedule, core: int) -> None:
     places: dict[str, list[int]] = {}
-    if schedule:
-        for index, name in program.names.items():
+    for index, name in program.names.items():
+        if program.cores[index] == core:
             places.setdefault(name, []).append(index)
     for consumer, producers in schedule:
         for producer in [producers] if isinstance(producers, str) else producers:

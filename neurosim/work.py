@@ -111,4 +111,11 @@ class Transfer:
     transpose_bytes: int = 0
 
 
-Work = Lanewise | AccumulatorRead | Matmul | Transfer
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """Meeting another core: semaphores, and the bytes that go through GpSimd's own DMA with them, if any."""
+
+    size_bytes: int
+
+
+Work = Lanewise | AccumulatorRead | Matmul | Transfer | Handshake

@@ -61,7 +61,18 @@ SHARED = (
     "neurosim.modes",
 )
 """What several instructions share."""
-MACHINE = (*TENSORS, *SHARED, "neurosim.registers", "neurosim.kernel", "neurosim.lanes", "neurosim.instruction")
+LAUNCH = ("neurosim.grids", "neurosim.cores")
+"""How many programs there are, and how cores take turns."""
+MACHINE = (
+    *TENSORS,
+    *SHARED,
+    *LAUNCH,
+    "neurosim.registers",
+    "neurosim.kernel",
+    "neurosim.lanes",
+    "neurosim.instruction",
+    "neurosim.meetings",
+)
 
 ROWS = (
     # Facts: formats, errors, names of engines, what an instruction asks for, the record itself.
@@ -80,6 +91,7 @@ ROWS = (
     Row("neurosim.regions", own=RECORD, packages=("numpy",)),
     Row("neurosim.dependences", own=(*RECORD, "neurosim.regions"), packages=("numpy",)),
     Row("neurosim.lifetimes", own=(*RECORD, "neurosim.regions", "neurosim.dependences"), packages=("numpy",)),
+    Row("neurosim.hazards", own=(*RECORD, "neurosim.regions", "neurosim.dependences"), packages=("numpy",)),
     Row("neurosim.loops", own=RECORD),
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
@@ -95,7 +107,9 @@ ROWS = (
     Row("neurosim.rules", own=(*RECORD, "neurosim.view", "neurosim.chip"), packages=("numpy",)),
     # The running kernel, and what every instruction is.
     Row("neurosim.registers", own=(*RECORD, "neurosim.numerics", "neurosim.chip"), packages=("numpy",)),
-    Row("neurosim.kernel", own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.chip"), packages=("numpy",)),
+    Row("neurosim.grids", own=("neurosim.errors", "neurosim.chip")),
+    Row("neurosim.cores", own=("neurosim.errors",)),
+    Row("neurosim.kernel", own=(*RECORD, *TENSORS, *LAUNCH, "neurosim.registers", "neurosim.chip"), packages=("numpy",)),
     Row(
         "neurosim.lanes",
         own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.kernel", "neurosim.numerics", "neurosim.chip"),
@@ -105,6 +119,10 @@ ROWS = (
         "neurosim.instruction",
         own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.kernel", "neurosim.lanes", "neurosim.chip"),
         packages=("numpy",),
+    ),
+    Row(
+        "neurosim.meetings",
+        own=(*RECORD, *TENSORS, "neurosim.cores", "neurosim.kernel", "neurosim.lanes", "neurosim.instruction"),
     ),
     Row("neurosim.streams", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.affine", own=(*RECORD, *TENSORS), packages=("numpy",)),
@@ -176,6 +194,7 @@ ROWS = (
             *RECORD,
             *ANALYSIS,
             *MACHINE,
+            "neurosim.hazards",
             "neurosim.chip",
             "neurosim.devices",
             "neurosim.arguments",

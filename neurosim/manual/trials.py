@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, TracebackType
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim.chip import Chip
+from neurosim.cores import Mirror
 from neurosim.devices import available, load_chip
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import NeurosimError
@@ -46,6 +47,7 @@ class Outcome:
         registers: engine registers afterwards, by kind and engine.
         program: the record.
         time_ps: how long it takes, 0 where that was not asked for.
+        met: at what it met the other core.
     """
 
     error: NeurosimError | None = None
@@ -54,14 +56,15 @@ class Outcome:
     registers: Mapping[str, bytes] = field(default_factory=dict)
     program: Program | None = None
     time_ps: int = 0
+    met: tuple[Hashable, ...] = ()
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """What was recorded, parameters left out: engine, patterns, work, edges, names."""
+        """What was recorded, parameters left out: engine, patterns, work, edges, names, meetings."""
         if self.program is None:
             return ()
         found = self.program.signatures[-1]
-        return found.engine, found.engines, found.patterns, found.work, tuple(self.program.names.items())
+        return found.engine, found.engines, found.patterns, found.work, tuple(self.program.names.items()), self.met
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ def attempt(
         timed: whether to ask how long it takes.
         placing: how the operands lie in memory.
     """
-    kernel = Kernel(chip, Program(chip.name, chip.generation), values=values)
+    mirror = Mirror()
+    kernel = Kernel(chip, Program(chip.name, chip.generation), values=values, team=mirror)
     with run(kernel), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -111,7 +115,7 @@ def attempt(
         except NeurosimError as error:
             return Outcome(error, _broken_at(error.__traceback__))
     registers = {f"{kind} {engine.name}": bytes(found.buffer) for (kind, engine), found in kernel._registers.items()}
-    return Outcome(None, None, dict(_outputs(call, given)), registers, kernel.program, time_ps)
+    return Outcome(None, None, dict(_outputs(call, given)), registers, kernel.program, time_ps, tuple(mirror.met))
 
 
 @boundary

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from neurosim.devices import folder, load_chip
-from neurosim.errors import Unsupported
+from neurosim.errors import IllegalOperand, Unsupported
+from neurosim.grids import ALONE, Grid, grid_of, on_cores
 from neurosim.kernel import running
 from neurosim.nki import collectives as collectives
 from neurosim.nki._missing import missing
+from neurosim.run import Simulated
 from neurosim.run import simulate as _simulate
 from neurosim.schedules import Schedule
 
@@ -34,19 +36,32 @@ class Kernel:
         function: the undecorated function.
         platform_target: the chip to run on unless a caller says otherwise, None for the default.
         schedule: pairs of names that :meth:`with_schedule` added.
+        grid: what it is launched as.
     """
 
     def __init__(
-        self, function: Callable[..., Any], platform_target: str | None = None, schedule: Schedule = ()
+        self,
+        function: Callable[..., Any],
+        platform_target: str | None = None,
+        schedule: Schedule = (),
+        grid: Grid = ALONE,
     ) -> None:
         self.function = function
         self.platform_target = platform_target
         self.schedule = schedule
+        self.grid = grid
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays; within another kernel, on its tensors."""
-        if running() is not None:
+        """Run on arrays; within another kernel, on its tensors and as its program of the grid."""
+        around = running()
+        if around is not None:
+            if self.grid not in (ALONE, on_cores(1)) and self.grid.extents != around.grid.extents:
+                raise IllegalOperand(
+                    f"{self.__name__}{list(self.grid.extents)} within a kernel that was launched as "  # type: ignore[attr-defined]
+                    f"{list(around.grid.extents) or 'one program'}",
+                    advice="launch the outer kernel on these cores, and call the inner one without a grid",
+                )
             return self.function(*args, **kwargs)
         return _simulate(self)(*args, **kwargs).outputs
 
@@ -59,15 +74,14 @@ class Kernel:
 
         Source: AWS Neuron SDK, ``nki/guides/how-to-scheduling-apis.rst``.
         """
-        return Kernel(self.function, self.platform_target, (*self.schedule, *edges))
+        return Kernel(self.function, self.platform_target, (*self.schedule, *edges), self.grid)
 
     def __getitem__(self, grid: Any) -> Kernel:
-        if grid in (1, (1,)):
-            return self
-        raise Unsupported(
-            f"{self.__name__}[{grid!r}]: launching on more than one NeuronCore is not built yet",  # type: ignore[attr-defined]
-            advice="call the kernel without a grid",
-        )
+        """Return this kernel for a number of cores: ``kernel[2]``, ``kernel[nl.nc(2)]``.
+
+        Source: AWS Neuron SDK, ``nki/get-started/about/lnc.rst``.
+        """
+        return Kernel(self.function, self.platform_target, self.schedule, grid_of(grid))
 
     def __reduce__(self) -> str:
         return self.__qualname__  # type: ignore[attr-defined, no-any-return]  # pickled by reference, as functions are
@@ -100,12 +114,23 @@ def simulate(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs ``kernel`` on arrays and returns what it returns, as arrays.
 
     Inputs that the kernel writes are updated in place. The chip is ``NEURON_PLATFORM_TARGET_OVERRIDE``, else trn2.
+    Both ``simulate(kernel[2])(…)`` and ``simulate(kernel)[2](…)`` run on two cores.
     """
+    return _Outputs(_simulate(kernel))
 
-    def simulated(*args: Any, **kwargs: Any) -> Any:
-        return _simulate(kernel)(*args, **kwargs).outputs
 
-    return simulated
+class _Outputs:
+    """What :func:`simulate` returns: a run of which the outputs count."""
+
+    def __init__(self, simulated: Simulated) -> None:
+        self._simulated = simulated
+        self.__name__, self.__doc__ = simulated.__name__, simulated.__doc__
+
+    def __getitem__(self, grid: Any) -> _Outputs:
+        return _Outputs(self._simulated[grid])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._simulated(*args, **kwargs).outputs
 
 
 def __getattr__(name: str) -> Any:

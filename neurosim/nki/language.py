@@ -30,6 +30,7 @@ from neurosim.dtypes import uint16 as uint16
 from neurosim.dtypes import uint32 as uint32
 from neurosim.engines import Memory as MemoryRegion
 from neurosim.errors import Unsupported
+from neurosim.grids import NeuronCores
 from neurosim.indexing import DynamicSlice
 from neurosim.kernel import current
 from neurosim.nki import isa
@@ -52,6 +53,7 @@ shared_hbm = MemoryRegion.shared_hbm
 tile_size = TileSize()
 
 ds = DynamicSlice
+nc = NeuronCores
 
 _OPERATORS = {name: Function(name) for name in (*ALU, *ACTIVATIONS)}
 
@@ -183,21 +185,22 @@ def no_reorder() -> AbstractContextManager[None]:
 
 
 def program_id(axis: int = 0) -> int:
-    """Return the number of this program along a grid axis: 0, as kernels run on one core."""
-    current("nl.program_id")
-    return 0
+    """Return the number of this program along an axis of the launch grid: 0 or 1 with ``kernel[2]``, else 0."""
+    kernel = current("nl.program_id")
+    with kernel.located():
+        return kernel.grid.program_id(kernel.program_id, axis)
 
 
-def num_programs(axes: int | Sequence[int] = 0) -> int:
-    """Return the number of programs along grid axes: 1, as kernels run on one core."""
-    current("nl.num_programs")
-    return 1
+def num_programs(axes: int | Sequence[int] | None = 0) -> int:
+    """Return the number of programs along axes of the launch grid (None: all): 2 with ``kernel[2]``, else 1."""
+    kernel = current("nl.num_programs")
+    with kernel.located():
+        return kernel.grid.num_programs(axes)
 
 
 def program_ndim() -> int:
-    """Return the number of axes of the launch grid: 0, as kernels are launched without one."""
-    current("nl.program_ndim")
-    return 0
+    """Return the number of axes of the launch grid, 0 without a grid."""
+    return len(current("nl.program_ndim").grid.extents)
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:

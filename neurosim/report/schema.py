@@ -107,8 +107,27 @@ class LineSummary(TypedDict):
     waits_for: PlaceSummary | None
 
 
+class CoreSummary(TypedDict):
+    """One core of a launch. Its ``makespan_ps`` ends with its last completion, and its engines' accounts with it."""
+
+    core: int
+    instructions: int
+    makespan_ps: int
+    engines: dict[str, EngineSummary]
+    hbm: HbmSummary
+    flops: int
+    sbuf: SpaceSummary
+    psum: SpaceSummary
+
+
 class Summary(TypedDict):
-    """One core's run of one kernel."""
+    """One run of one kernel, or one core's part in it.
+
+    Of several cores, ``core`` is the one that ends last: the makespan, ``engines`` and ``lines`` are its own.
+    ``instructions``, ``hbm``, ``flops``, ``mfu``, ``mbu`` and ``roofline`` are of all cores together, over that
+    makespan, with all their engines and the HBM that they share; ``sbuf`` and ``psum`` are those of the fullest core.
+    ``cores`` has the part of each.
+    """
 
     schema: str
     neurosim: str
@@ -116,6 +135,7 @@ class Summary(TypedDict):
     chip: str
     nki_version: str
     core: int
+    cores: list[CoreSummary]
     tensors: list[TensorSummary]
     notes: dict[str, str]
     instructions: int

@@ -1,7 +1,8 @@
-"""The summary of one core's run: figures from a program and its timeline, as plain data."""
+"""The summary of a run: figures from a program and its timelines, as plain data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from neurosim.program import Program
 from neurosim.report.costs import Costs
 from neurosim.report.schema import (
     SCHEMA,
+    CoreSummary,
     EngineSummary,
     HbmSummary,
     RooflineSummary,
@@ -27,19 +29,46 @@ LINES = 20
 """Kernel lines that a summary holds at most, the costliest first."""
 
 
-def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: str = "kernel") -> dict[str, Any]:
-    """Return what :class:`neurosim.report.schema.Summary` describes; ``json.dumps`` takes it.
+def kernel_summary(
+    program: Program, timelines: Mapping[int, Timeline], chip: Chip, *, kernel_name: str = "kernel"
+) -> dict[str, Any]:
+    """Return the summary of all cores: what :class:`neurosim.report.schema.Summary` describes.
 
     Args:
         program: the record.
-        timeline: when everything happened, on one core.
+        timelines: when everything happened, by core.
         chip: what was timed.
         kernel_name: for the title.
     """
-    psum_bytes = chip.psum.banks * chip.psum.bank_bytes
-    usage = check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes)
+    every = [timelines[core] for core in sorted(timelines)]
+    last = max(every, key=lambda timeline: timeline.makespan_ps)
+    result = cast("Summary", summary(program, last, chip, kernel_name=kernel_name))
+    if len(every) > 1:
+        result["cores"] = [_core(program, timeline, chip) for timeline in every]
+        result["instructions"] = sum(core["instructions"] for core in result["cores"])
+        result["hbm"] = _hbm(every, chip)
+        result["flops_by_dtype"] = _flops_by_dtype(every)
+        result["flops"] = sum(result["flops_by_dtype"].values())
+        result["mfu"] = sum(timeline.peak_ps for timeline in every) / (len(every) * max(last.makespan_ps, 1))
+        result["mbu"] = sum(timeline.mbu * timeline.makespan_ps for timeline in every) / max(last.makespan_ps, 1)
+        result["roofline"] = _roofline(program, every, chip)
+        for memory in ("sbuf", "psum"):
+            spaces = [core[memory] for core in result["cores"]]
+            result[memory] = max(spaces, key=lambda space: space["peak_partition_bytes"])
+    return cast("dict[str, Any]", result)
+
+
+def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: str = "kernel") -> dict[str, Any]:
+    """Return the summary of one core: what :class:`neurosim.report.schema.Summary` describes; ``json.dumps`` takes it.
+
+    Args:
+        program: the record.
+        timeline: when everything happened, on that core.
+        chip: what was timed.
+        kernel_name: for the title.
+    """
     costs = Costs(program, timeline)
-    waits_for = costs.waits_for_ps()
+    own = _core(program, timeline, chip, costs)
     result: Summary = {
         "schema": SCHEMA,
         "neurosim": neurosim.__version__,
@@ -47,24 +76,49 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "chip": chip.name,
         "nki_version": str(program.nki_version),
         "core": timeline.core,
+        "cores": [own],
         "tensors": _tensors(program),
         "notes": program.notes | _chip_notes(chip),
-        "instructions": len(timeline.records),
+        "instructions": own["instructions"],
         "launch_ps": timeline.launch_ps,
         "makespan_ps": timeline.makespan_ps,
         "total_ps": timeline.total_ps,
-        "engines": {name: _engine(timeline, name, waits_for.get(name, {})) for name in timeline.units},
-        "hbm": _hbm(timeline, chip),
-        "flops": sum(timeline.flops.values()),
-        "flops_by_dtype": {str(dtype): flops for dtype, flops in timeline.flops.items()},
+        "engines": own["engines"],
+        "hbm": own["hbm"],
+        "flops": own["flops"],
+        "flops_by_dtype": _flops_by_dtype([timeline]),
         "mfu": timeline.mfu,
         "mbu": timeline.mbu,
-        "roofline": _roofline(program, timeline, chip),
-        "sbuf": _space(usage.sbuf),
-        "psum": _space(usage.psum),
+        "roofline": _roofline(program, [timeline], chip),
+        "sbuf": own["sbuf"],
+        "psum": own["psum"],
         "lines": costs.lines()[:LINES],
     }
     return cast("dict[str, Any]", result)
+
+
+def _core(program: Program, timeline: Timeline, chip: Chip, costs: Costs | None = None) -> CoreSummary:
+    psum_bytes = chip.psum.banks * chip.psum.bank_bytes
+    usage = check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes, timeline.core)
+    waits_for = (costs or Costs(program, timeline)).waits_for_ps()
+    return {
+        "core": timeline.core,
+        "instructions": len(timeline.records),
+        "makespan_ps": timeline.makespan_ps,
+        "engines": {name: _engine(timeline, name, waits_for.get(name, {})) for name in timeline.units},
+        "hbm": _hbm([timeline], chip),
+        "flops": sum(timeline.flops.values()),
+        "sbuf": _space(usage.sbuf),
+        "psum": _space(usage.psum),
+    }
+
+
+def _flops_by_dtype(timelines: Sequence[Timeline]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for timeline in timelines:
+        for dtype, flops in timeline.flops.items():
+            total[str(dtype)] = total.get(str(dtype), 0) + flops
+    return total
 
 
 def _chip_notes(chip: Chip) -> dict[str, str]:
@@ -106,39 +160,51 @@ def _space(peak: Peak) -> SpaceSummary:
     }
 
 
-def _hbm(timeline: Timeline, chip: Chip) -> HbmSummary:
-    makespan_ps = max(timeline.makespan_ps, 1)
+def _makespan_ps(timelines: Sequence[Timeline]) -> int:
+    return max(timeline.makespan_ps for timeline in timelines)
+
+
+def _hbm(timelines: Sequence[Timeline], chip: Chip) -> HbmSummary:
+    makespan_ps = max(_makespan_ps(timelines), 1)
+    read = sum(timeline.hbm_read_bytes for timeline in timelines)
+    written = sum(timeline.hbm_written_bytes for timeline in timelines)
     return {
-        "read_bytes": timeline.hbm_read_bytes,
-        "written_bytes": timeline.hbm_written_bytes,
-        "read_gb_per_s": timeline.hbm_read_bytes * 1000 / makespan_ps,
-        "written_gb_per_s": timeline.hbm_written_bytes * 1000 / makespan_ps,
+        "read_bytes": read,
+        "written_bytes": written,
+        "read_gb_per_s": read * 1000 / makespan_ps,
+        "written_gb_per_s": written * 1000 / makespan_ps,
         "peak_gb_per_s": chip.hbm.bandwidth_gb_per_s,
     }
 
 
-def _roofline(program: Program, timeline: Timeline, chip: Chip) -> RooflineSummary:
-    flops = sum(timeline.flops.values())
-    moved_bytes = timeline.hbm_read_bytes + timeline.hbm_written_bytes
-    memory_ps = _least_memory_ps(program, timeline, chip)
-    peak = flops / timeline.peak_ps if timeline.peak_ps else chip.tensor.peak_tflop_per_s()
+def _roofline(program: Program, timelines: Sequence[Timeline], chip: Chip) -> RooflineSummary:
+    """Of several cores, the roof is that of all their engines, and of the HBM that they share."""
+    count = len(timelines)
+    flops = sum(sum(timeline.flops.values()) for timeline in timelines)
+    moved_bytes = sum(timeline.hbm_read_bytes + timeline.hbm_written_bytes for timeline in timelines)
+    traffic = [_least_memory_ps(program, timeline, chip) for timeline in timelines]
+    memory_ps = max(sum(engines_ps for engines_ps, _ in traffic) / count, sum(hbm_ps for _, hbm_ps in traffic))
+    compute_ps = sum(timeline.peak_ps for timeline in timelines) / count
+    makespan_ps = _makespan_ps(timelines)
+    peak = flops / compute_ps if compute_ps else count * chip.tensor.peak_tflop_per_s()
     # Without traffic there is no mix to weigh; the roof is then that of loads.
-    bandwidth = moved_bytes * 1000 / memory_ps if memory_ps else chip.dma.engines * chip.dma.load_gb_per_s
-    least_ps = max(memory_ps, timeline.peak_ps)
+    loads = min(count * chip.dma.engines * chip.dma.load_gb_per_s, chip.hbm.bandwidth_gb_per_s)
+    bandwidth = moved_bytes * 1000 / memory_ps if memory_ps else loads
+    least_ps = max(memory_ps, compute_ps)
     return {
         "intensity_flop_per_byte": flops / moved_bytes if moved_bytes else None,
         "bandwidth_gb_per_s": bandwidth,
         "ridge_flop_per_byte": peak * 1000 / bandwidth,
         "attainable_tflop_per_s": flops / least_ps if least_ps else 0.0,
-        "achieved_tflop_per_s": flops / timeline.makespan_ps if timeline.makespan_ps else 0.0,
+        "achieved_tflop_per_s": flops / makespan_ps if makespan_ps else 0.0,
         "peak_tflop_per_s": peak,
         "least_ps": round(least_ps),
-        "bound": "memory" if memory_ps >= timeline.peak_ps else "compute",
+        "bound": "memory" if memory_ps >= compute_ps else "compute",
     }
 
 
-def _least_memory_ps(program: Program, timeline: Timeline, chip: Chip) -> float:
-    """How long the kernel's HBM traffic takes at least, with all DMA engines and all of HBM's bandwidth."""
+def _least_memory_ps(program: Program, timeline: Timeline, chip: Chip) -> tuple[float, float]:
+    """How long a core's HBM traffic takes at least: with all its DMA engines, and with all of HBM's bandwidth."""
     ids = np.array(program.signature_ids, dtype=np.int64)[timeline.records]
     counts = np.bincount(ids, minlength=len(program.signatures))
     engines_ps = hbm_bytes = 0.0
@@ -150,4 +216,4 @@ def _least_memory_ps(program: Program, timeline: Timeline, chip: Chip) -> float:
                 engines_ps += count * payload_bytes * 1000 / (chip.dma.engines * rate)
                 hbm_bytes += count * work.read_bytes * work.source.is_hbm
                 hbm_bytes += count * work.written_bytes * work.target.is_hbm
-    return max(engines_ps, hbm_bytes * 1000 / chip.hbm.bandwidth_gb_per_s)
+    return engines_ps, hbm_bytes * 1000 / chip.hbm.bandwidth_gb_per_s

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neurosim.report import units
-from neurosim.report.schema import EngineSummary, Summary
+from neurosim.report.schema import CoreSummary, EngineSummary, Summary
 
 WIDTH = 100
 """Columns of the report, whatever the terminal."""
@@ -34,6 +34,7 @@ REASONS = {
     "queue": "the DMA queue",
     "descriptors": "DMAs to move",
     "bandwidth": "HBM bandwidth",
+    "meeting": "the other core",
 }
 """Stall reasons in words."""
 
@@ -56,13 +57,18 @@ def report(content: Mapping[str, Any], *, color: bool = False) -> str:
         console.rule(Text(_title(summary), style="bold"), align="left", style="dim")
         console.print(_facts(summary))
         console.print()
-        console.print(_engines(summary))
+        for core in summary["cores"]:
+            if len(summary["cores"]) > 1:
+                console.print(_core(core, summary["makespan_ps"]))
+            console.print(_engines(core))
         console.print(_lines(summary))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
 
 
 def _title(summary: Summary) -> str:
-    return f"{summary['kernel']} on {summary['chip']}, core {summary['core']}: simulated, not measured"
+    count = len(summary["cores"])
+    cores = f"core {summary['core']}" if count == 1 else f"{count} cores"
+    return f"{summary['kernel']} on {summary['chip']}, {cores}: simulated, not measured"
 
 
 def _facts(summary: Summary) -> Table:
@@ -88,6 +94,8 @@ def _facts(summary: Summary) -> Table:
 
 def _time(summary: Summary) -> str:
     total, launch, kernel = (units.time(summary[key]) for key in ("total_ps", "launch_ps", "makespan_ps"))
+    if len(summary["cores"]) > 1:
+        return f"{total} = launch {launch} + kernel {kernel}, which ends with core {summary['core']}"
     return f"{total} = launch {launch} + kernel {kernel}; shares below are of the kernel's {kernel}"
 
 
@@ -127,14 +135,15 @@ def _roofline(summary: Summary) -> str:
 def _limit(summary: Summary) -> str:
     """Say which engine decides the time, or that none does."""
     engines, makespan = summary["engines"], max(summary["makespan_ps"], 1)
+    of = f" of core {summary['core']}" * (len(summary["cores"]) > 1)
     dma = [engine["busy_ps"] for name, engine in engines.items() if name.startswith("dma")]
     busy = {name: engine["busy_ps"] for name, engine in engines.items() if not name.startswith("dma")}
     busy["the DMA engines"] = sum(dma) // max(len(dma), 1)
     name, busiest_ps = max(busy.items(), key=lambda row: row[1])
     share = units.percent(busiest_ps / makespan)
     if busiest_ps >= DECISIVE * makespan:
-        return f"{name}, busy {share} of the time"
-    return f"no engine: {name} is busiest, {share}; else instructions wait for one another"
+        return f"{name}{of}, busy {share} of the time"
+    return f"no engine{of}: {name} is busiest, {share}; else instructions wait for one another"
 
 
 def _space(summary: Summary) -> str:
@@ -142,12 +151,22 @@ def _space(summary: Summary) -> str:
         f"{label} {units.binary(space['peak_partition_bytes'])} of {units.binary(space['capacity_partition_bytes'])}"
         for label, space in (("SBUF", summary["sbuf"]), ("PSUM", summary["psum"]))
     )
-    return f"{', '.join(parts)} per partition at the fullest moment"
+    fullest = " of any core" * (len(summary["cores"]) > 1)
+    return f"{', '.join(parts)} per partition at the fullest moment{fullest}"
 
 
-def _engines(summary: Summary) -> Text:
+def _core(core: CoreSummary, kernel_ps: int) -> Text:
+    """Which core the table below is of, and when it ends."""
+    share = units.percent(core["makespan_ps"] / max(kernel_ps, 1))
+    hbm = core["hbm"]
+    moved = units.decimal(hbm["read_bytes"] + hbm["written_bytes"], "B")
+    ends = f"ends after {units.time(core['makespan_ps'])}, {share} of the kernel"
+    return Text(f"Core {core['core']} {ends}; {core['instructions']} instructions, {moved} through HBM", style="bold")
+
+
+def _engines(core: CoreSummary) -> Text:
     """Each engine's account; the DMA engines share a row."""
-    engines, makespan = summary["engines"], summary["makespan_ps"]
+    engines, makespan = core["engines"], core["makespan_ps"]
     text = Text()
     titles = (_BARS.ljust(BAR), "busy", "stalled", "idle", "mostly waits for")
     text.append(f"{'Engine':9}", style="bold")
@@ -220,7 +239,8 @@ def _lines(summary: Summary) -> Text:
     """The lines that kept their engine busiest, each followed by its source."""
     text = Text()
     layout = "{:<24} {:<17} {:>7} {:<8} {:>7}  {}\n"
-    heading = layout.format("Lines that cost most", "instruction", "count", "engine", "busy", "mostly waits for")
+    title = "Lines that cost most" if len(summary["cores"]) == 1 else f"Lines of core {summary['core']}"
+    heading = layout.format(title, "instruction", "count", "engine", "busy", "mostly waits for")
     text.append(heading, style="bold")
     dma_engines = sum(name.startswith("dma") for name in summary["engines"])
     for line in summary["lines"][:LINES]:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from neurosim.chip import Chip, Scalar
 from neurosim.engines import Engine, Memory
 from neurosim.errors import SimulatorBug
-from neurosim.work import AccumulatorRead, Lanewise, Matmul, Stream
+from neurosim.work import AccumulatorRead, Handshake, Lanewise, Matmul, Stream
 
 
 class Cost(NamedTuple):
@@ -61,12 +61,14 @@ def nanoseconds(ns: float) -> int:
     return round(ns * 1000)
 
 
-def lanewise_cost(work: Lanewise | AccumulatorRead, engine: Engine, chip: Chip) -> Cost:
-    """Return what a stream of elements, or reading the accumulators, costs on an engine.
+def lanewise_cost(work: Lanewise | AccumulatorRead | Handshake, engine: Engine, chip: Chip) -> Cost:
+    """Return what a stream of elements, reading the accumulators, or meeting another core costs on an engine.
 
     Raises:
         SimulatorBug: this engine has no such law.
     """
+    if isinstance(work, Handshake):
+        return _handshake(work, chip)
     if isinstance(work, AccumulatorRead) and engine is Engine.scalar:
         cycles = _Cycles(chip.scalar.accumulator_issue_cycles, chip.scalar.accumulator_latency_cycles)
         return _cost(cycles, chip.scalar.clock_ghz)
@@ -83,6 +85,15 @@ def lanewise_cost(work: Lanewise | AccumulatorRead, engine: Engine, chip: Chip) 
             advice="add the law to timing/laws.py, and its figures to the device file",
         )
     return _cost(law(work, chip), _clock_ghz(engine, chip))
+
+
+def _handshake(work: Handshake, chip: Chip) -> Cost:
+    """Both cores being there, the engine is held until all is done."""
+    if not work.size_bytes:
+        held = nanoseconds(chip.sync.core_barrier_ns)
+    else:
+        held = nanoseconds(chip.sync.core_swap_ns + work.size_bytes / chip.sync.core_swap_gb_per_s)
+    return Cost(held, held)
 
 
 def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:

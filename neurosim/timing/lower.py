@@ -18,7 +18,7 @@ from neurosim.errors import ConfigurationError, SimulatorBug
 from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.program import Program, Signature
 from neurosim.timing.dma import TransferCost, transfer_cost
-from neurosim.timing.laws import MatmulCost, lanewise_cost, matmul_cost, table_load_ps, table_set
+from neurosim.timing.laws import MatmulCost, lanewise_cost, matmul_cost, nanoseconds, table_load_ps, table_set
 from neurosim.timing.timeline import ENGINES, Op, Stall
 from neurosim.work import AccumulatorRead, Lanewise, Matmul, Transfer
 
@@ -77,6 +77,8 @@ class Plan:
         touch_starts, touches: by record, the tiles of these pools that it accesses.
         touch_counts: by storage, how many accesses it has.
         table_load_ps: what another activation table costs.
+        partners: the other core's record of the same meeting, -1 for none.
+        meeting_ps: from the last core's arrival to the transfers of a meeting.
     """
 
     cores: tuple[int, ...]
@@ -97,6 +99,8 @@ class Plan:
     touches: list[int]
     touch_counts: list[int]
     table_load_ps: int
+    partners: list[int]
+    meeting_ps: int
 
 
 def lower(program: Program, chip: Chip) -> Plan:
@@ -112,7 +116,8 @@ def lower(program: Program, chip: Chip) -> Plan:
     is_dma = np.array([isinstance(cost, TransferCost) for cost in costs], dtype=bool)[signatures]
     queues, queue_count, depth_edges = _queues(program, signatures, units, is_dma, chip.dma.queue_depth)
     following, remaining = _streams(units)
-    edges = _edges(program, units, is_dma, chip, depth_edges)
+    partners = _partners(program)
+    edges = _edges(program, units, is_dma, chip, depth_edges, partners)
     consumers = edges[1]
     remaining += np.bincount(consumers, minlength=len(remaining))
     pools = _pools(program, chip, cores, core)
@@ -138,7 +143,19 @@ def lower(program: Program, chip: Chip) -> Plan:
         touches=touches.tolist(),
         touch_counts=touch_counts.tolist(),
         table_load_ps=table_load_ps(chip),
+        partners=partners.tolist(),
+        meeting_ps=nanoseconds(chip.sync.core_barrier_ns),
     )
+
+
+def _partners(program: Program) -> Ints:
+    """Return, by record, the record of the other core that it meets, -1 where it meets none."""
+    partners = np.full(len(program), -1, dtype=np.int64)
+    for first, count in program.meetings:
+        if count != 2:
+            raise SimulatorBug(f"timing: {count} cores meet at record {first}, and a launch has at most two")
+        partners[first], partners[first + 1] = first + 1, first
+    return partners
 
 
 def _check_fit(signature: Signature, chip: Chip) -> None:
@@ -239,6 +256,7 @@ def _edges(
     is_dma: NDArray[np.bool_],
     chip: Chip,
     depth_edges: tuple[Ints, Ints],
+    partners: Ints,
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Return starts, consumers, delays and reasons, by producer.
 
@@ -254,7 +272,8 @@ def _edges(
     from_dma = is_dma[producer]
     is_local = (units[consumer] == units[producer]) & ~from_dma
     is_order = (kind == Dependence.WAR) | (kind == Dependence.WAW)
-    keep = ~(is_local & is_order & ~is_dma[consumer])
+    # those that meet start together, and neither waits for what the other leaves behind
+    keep = ~(is_local & is_order & ~is_dma[consumer]) & (partners[consumer] != producer)
     semaphore_ps, own_semaphore_ps = (round(ns * 1000) for ns in (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns))
     reasons = np.empty(len(Dependence), dtype=np.int64)
     reasons[Dependence.RAW] = Stall.DATA_ENGINE

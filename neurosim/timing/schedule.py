@@ -13,7 +13,7 @@ from array import array
 from heapq import heappop, heappush
 
 from neurosim.errors import SimulatorBug
-from neurosim.timing.dma import DmaEngines, TransferCost
+from neurosim.timing.dma import DmaEngines, SharedHbm, TransferCost
 from neurosim.timing.laws import MatmulCost
 from neurosim.timing.lower import ComputeCost, Plan, Pool
 from neurosim.timing.timeline import ENGINES, Op, Stall
@@ -22,6 +22,7 @@ _NONE = int(Stall.NONE)
 _DATA_ENGINE = int(Stall.DATA_ENGINE)
 _BUFFER = int(Stall.BUFFER)
 _QUEUE = int(Stall.QUEUE)
+_MEETING = int(Stall.MEETING)
 _LOAD_STATIONARY = int(Op.LOAD_STATIONARY)
 _MATMUL = int(Op.MATMUL)
 _TABLE_LOAD = int(Op.TABLE_LOAD)
@@ -60,9 +61,12 @@ class Schedule:
         self.waited_for = [-1] * records
         self.queued_behind = [-1] * records
         self.ops = array("q")
-        self.movers = [DmaEngines(dma_engines) for _ in plan.cores]
+        hbm = SharedHbm() if len(plan.cores) > 1 else None
+        self.movers = [DmaEngines(dma_engines, hbm) for _ in plan.cores]
         self._plan = plan
         self._remaining = plan.remaining.copy()
+        self._arrivals: dict[int, int] = {}  # by record of a meeting, when its core is there
+        self._moved: dict[int, int] = {}  # by transfer of a meeting, when it has moved
         self._ready: list[int] = []  # records whose constraints are all met
         self._heap: list[tuple[int, int]] = []  # (time, DMA that arrives) or (time, -1 - tile that dies)
         self._unit_free = [0] * units
@@ -111,6 +115,22 @@ class Schedule:
             self._ready.append(record)
 
     def _issue(self, record: int) -> None:
+        """Issue a record whose constraints are all met, unless it has to wait for another core's."""
+        partner = self._plan.partners[record]
+        if partner < 0:
+            self._start(record)
+            return
+        unit = self._plan.units[record]
+        self._arrivals[record] = max(self.starts_ps[record], self._unit_free[unit])
+        if partner not in self._arrivals:
+            return
+        last_ps = max(self._arrivals[record], self._arrivals[partner])
+        for each, other in sorted(((record, partner), (partner, record))):
+            if self._arrivals[each] < last_ps:
+                self.starts_ps[each], self.reasons[each], self.waited_for[each] = last_ps, _MEETING, other
+            self._start(each)
+
+    def _start(self, record: int) -> None:
         plan = self._plan
         unit = plan.units[record]
         if self.starts_ps[record] <= self._unit_free[unit]:
@@ -199,6 +219,8 @@ class Schedule:
             self.waited_for[record] = self._queue_last[queue]
         begin = self.starts_ps[record]
         end = begin + cost.trigger_ps
+        if self._plan.partners[record] >= 0:
+            end += self._plan.meeting_ps
         self.ops.extend((record, unit, _TRIGGER, self.reasons[record], begin, end))
         self._unit_free[unit] = end
         self._queue_free[queue] = begin + cost.interval_ps
@@ -214,7 +236,15 @@ class Schedule:
         assert isinstance(cost, TransferCost)
         movers = self.movers[plan.units[record] // len(ENGINES)]
         moved_ps, self.queued_behind[record] = movers.move(record, time_ps, cost, plan.turns[record])
-        self._finish(record, moved_ps + cost.semaphore_ps)
+        partner = plan.partners[record]
+        if partner < 0:
+            self._finish(record, moved_ps + cost.semaphore_ps)
+            return
+        self._moved[record] = moved_ps + cost.semaphore_ps
+        if partner in self._moved:  # a core has its tile when the other one's DMA has brought it
+            done_ps = max(self._moved[record], self._moved[partner])
+            for each in sorted((record, partner)):
+                self._finish(each, done_ps)
 
     def _finish(self, record: int, time_ps: int) -> None:
         """Tell those who wait for a record when it completes, and count its accesses to tiles."""

@@ -35,6 +35,7 @@ class Stall(IntEnum):
         QUEUE: for the DMA queue: its issue interval, or too many DMAs in flight.
         DESCRIPTORS: a DMA engine, for work.
         BANDWIDTH: a DMA engine, for HBM.
+        MEETING: for the other core.
     """
 
     NONE = 0
@@ -46,6 +47,7 @@ class Stall(IntEnum):
     QUEUE = 6
     DESCRIPTORS = 7
     BANDWIDTH = 8
+    MEETING = 9
 
 
 REASONS: Final = tuple(reason.name.lower() for reason in Stall)

@@ -5,7 +5,7 @@ Source of the names: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (NKI 0.6).
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Any
 
 from isa.activation import OutOfRangeWarning as OutOfRangeWarning
@@ -14,6 +14,8 @@ from isa.activation import activation_reduce as activation_reduce
 from isa.batchnorm import bn_aggr as bn_aggr
 from isa.batchnorm import bn_stats as bn_stats
 from isa.copy import tensor_copy as tensor_copy
+from isa.cores import core_barrier as core_barrier
+from isa.cores import sendrecv as sendrecv
 from isa.dma import dma_copy as dma_copy
 from isa.dma_transpose import dma_transpose as dma_transpose
 from isa.dropout import dropout as dropout
@@ -50,6 +52,7 @@ from neurosim.errors import NkiValidationError as NkiValidationError
 from neurosim.instruction import NkiInstruction as NkiInstruction
 from neurosim.kernel import running
 from neurosim.modes import DgeMode as dge_mode
+from neurosim.modes import DmaEngine as dma_engine
 from neurosim.modes import OobMode as oob_mode
 from neurosim.modes import ReduceCmd as reduce_cmd
 from neurosim.nki._catalogue import instructions
@@ -63,6 +66,7 @@ __all__ = [
     "affine_select",
     "bn_aggr",
     "bn_stats",
+    "core_barrier",
     "dge_mode",
     "dma_copy",
     "dma_engine",
@@ -92,6 +96,7 @@ __all__ = [
     "rng",
     "scalar_tensor_tensor",
     "select_reduce",
+    "sendrecv",
     "set_rng_seed",
     "tensor_copy",
     "tensor_copy_predicated",
@@ -107,13 +112,6 @@ vector_engine = engine.vector
 scalar_engine = engine.scalar
 gpsimd_engine = engine.gpsimd
 unknown_engine = engine.unknown
-
-
-class dma_engine(Enum):
-    """Which DMA moves data between cores."""
-
-    dma = 1
-    gpsimd_dma = 2
 
 
 class nc_version(IntEnum):
@@ -134,7 +132,6 @@ _NOT_BUILT = frozenset(
     [
         "VirtualRegister",
         "activate2",
-        "core_barrier",
         "dma_compute",
         "exponential",
         "get_nc_sub_version",
@@ -145,7 +142,6 @@ _NOT_BUILT = frozenset(
         "register_load",
         "register_move",
         "register_store",
-        "sendrecv",
         "sequence_bounds",
         "tensor_partition_reduce",
         "tensor_scalar_cumulative",
