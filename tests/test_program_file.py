@@ -178,6 +178,7 @@ def test_every_attribute_of_a_program_is_in_the_file() -> None:
         "stacks",
         "storages",
         "names",
+        "meetings",
         *program_file.COLUMNS,
     }
     assert set(vars(Program("trn2", 3))) == held | derived
@@ -260,7 +261,7 @@ def test_another_version_is_refused_in_words(saved: bytes, tmp_path: Path, versi
         with_json(saved, "header.json", lambda header: header.update(version=version, neurosim="9.9")), tmp_path
     )
     assert f"version {version!r}, written by neurosim 9.9" in message
-    assert f"this is neurosim {neurosim.__version__}, which reads version 2" in message
+    assert f"this is neurosim {neurosim.__version__}, which reads version 3" in message
 
 
 def test_other_fields_are_refused_in_words(saved: bytes, tmp_path: Path) -> None:

@@ -57,10 +57,12 @@ def report(content: Mapping[str, Any], *, color: bool = False) -> str:
         console.rule(Text(_title(summary), style="bold"), align="left", style="dim")
         console.print(_facts(summary))
         console.print()
-        for core in summary["cores"]:
-            if len(summary["cores"]) > 1:
+        if len(summary["cores"]) == 1:
+            console.print(_engines(summary))
+        else:
+            for core in summary["cores"]:
                 console.print(_core(core, summary["makespan_ps"]))
-            console.print(_engines(core))
+                console.print(_engines(core))
         console.print(_lines(summary))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
 
@@ -164,7 +166,7 @@ def _core(core: CoreSummary, kernel_ps: int) -> Text:
     return Text(f"Core {core['core']} {ends}; {core['instructions']} instructions, {moved} through HBM", style="bold")
 
 
-def _engines(core: CoreSummary) -> Text:
+def _engines(core: CoreSummary | Summary) -> Text:
     """Each engine's account; the DMA engines share a row."""
     engines, makespan = core["engines"], core["makespan_ps"]
     text = Text()

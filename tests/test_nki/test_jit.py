@@ -90,12 +90,6 @@ def test_kernels_call_kernels():
     assert [frame.function for frame in result.program.where(3)] == ["double", "twice"]
 
 
-@pytest.mark.parametrize("grid", [2, (2,), (1, 2), 0])
-def test_grids_are_not_built(grid):
-    with pytest.raises(Unsupported, match="launching on more than one NeuronCore is not built yet"):
-        jitted[grid]
-
-
 def test_unknown_options():
     with pytest.raises(Unsupported, match=r"nki\.jit: option mode is not built yet"):
         nki.jit(mode="trace")(double)

@@ -29,6 +29,7 @@ def summary() -> dict[str, Any]:
         "kernel": "matmul",
         "chip": "trn2",
         "core": 0,
+        "cores": [{"core": 0}],
         "notes": {},
         "tensors": [
             {"name": "a_t", "role": "input", "shape": [2048, 2048], "dtype": "bfloat16"},

@@ -16,7 +16,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, ConfigurationError
 from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.timing import Op, Stall, time
-from neurosim.work import Transfer
+from neurosim.work import Handshake, Transfer
 
 FIXTURES = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -226,9 +226,10 @@ def test_half_the_bandwidth_is_twice_the_time(new_builder, trn2, kind, queues):
 
 
 LIVE_ELSEWHERE = {
-    # generation is checked before anything is timed; the rest is read by the rules of instructions and views
+    # generation is checked before anything is timed; the rest is read by launches, the rules of instructions and views
     "chip.name",
     "chip.generation",
+    "chip.cores",
     "dma.descriptor_max_bytes",
 }
 
@@ -276,6 +277,8 @@ def build_all_lanes(builder):
     builder.lanes("copy", builder.tile(600), sources[0], engine=Engine.scalar, step_bytes=400)
     builder.lanes("copy", builder.tile(600), sources[0], step_bytes=16)
     builder.lanes("bn_aggr", builder.tile(600), sources[0])
+    for size_bytes in (0, 2048):
+        builder.record("core_barrier", Engine.gpsimd, (Handshake(size_bytes),), (), (builder.tile(1),))
     first = builder.tile(600)
     builder.lanes("copy", first, sources[0])
     builder.lanes("copy", builder.tile(600), first)

@@ -1,0 +1,216 @@
+"""Data races: found exactly where two cores access the same bytes with no meeting in between."""
+
+from __future__ import annotations
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neurosim
+from neurosim.errors import DataRace
+from neurosim.hazards import races
+
+F = np.float32
+DATA = np.zeros((16, 24), F)
+
+
+def on_two(body, *arrays, **options):
+    return neurosim.simulate(nki.jit(body)[2], **options)(*arrays)
+
+
+def write(view):
+    row = nl.ndarray(view.shape, view.dtype)
+    nisa.memset(row, value=float(nl.program_id(0)))
+    nl.store(view, row)
+
+
+def caught(body, *arrays):
+    with pytest.raises(DataRace, match="two cores access the same bytes") as found:
+        on_two(body, *arrays)
+    return found.value
+
+
+def test_a_race_names_both_lines():
+    def body(x):
+        if nl.program_id(0):
+            nl.load(x[4:8])
+        else:
+            write(x[7:9])
+
+    error = caught(body, DATA)
+    assert error.what.startswith("x[16, 24] float32 in HBM")
+    assert [line.split(" at ")[0] for line in error.numbers] == [
+        "core 0: dma_copy writes it",
+        "core 1: dma_copy reads it",
+    ]
+    assert all("test_hazards.py" in line for line in error.numbers)
+    assert "core_barrier" in error.advice
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "meets"),
+    [
+        ("write", "write", True),
+        ("write", "read", True),
+        ("read", "write", True),
+        ("read", "read", False),
+    ],
+)
+def test_one_of_the_two_writes(first, second, meets):
+    def body(x):
+        if (second if nl.program_id(0) else first) == "write":
+            write(x[0:4])
+        else:
+            nl.load(x[0:4])
+
+    if meets:
+        caught(body, DATA)
+    else:
+        on_two(body, DATA)
+
+
+def test_bytes_are_compared_exactly():
+    """Column blocks of one tensor, every second column, and rows between each other's: none has a byte in common."""
+
+    def halves(x):
+        write(x[:, 12 * nl.program_id(0) : 12 * nl.program_id(0) + 12])
+
+    def combs(x):
+        write(x[:, nl.program_id(0) : 24 : 2])
+
+    def rows(x):
+        write(x[nl.program_id(0) : 16 : 2])
+
+    for body in (halves, combs, rows):
+        on_two(body, DATA)
+
+    def meeting(x):
+        write(x[:, 0:24:2] if nl.program_id(0) else x[:, 1:24:3])
+
+    caught(meeting, DATA)
+
+
+@pytest.mark.parametrize("how", ["barrier", "sendrecv"])
+def test_a_meeting_orders_what_comes_before_and_after(how):
+    def meet(x):
+        if how == "barrier":
+            nisa.core_barrier(x, (0, 1))
+            return
+        src, other = nl.load(x[8:9]), 1 - nl.program_id(0)
+        dst = nl.ndarray(src.shape, src.dtype)
+        nisa.sendrecv(src=src, dst=dst, send_to_rank=other, recv_from_rank=other, pipe_id=3)
+
+    def good(x):
+        if nl.program_id(0):
+            write(x[0:4])
+        meet(x)
+        nl.load(x[0:4])
+
+    on_two(good, DATA)
+
+    def bad(x):
+        meet(x)
+        nl.load(x[0:4])
+        if nl.program_id(0):
+            write(x[0:4])
+        meet(x)
+
+    assert "core 1: dma_copy writes" in str(caught(bad, DATA))
+
+
+def test_private_memory_and_one_core_never_race():
+    def private(x):
+        mine = nl.ndarray((4, 4), nl.float32, nl.private_hbm)
+        write(mine)
+        nl.load(mine)
+
+    on_two(private, DATA)
+
+    def alone(x):
+        write(x[0:4])
+        nl.load(x[0:4])
+
+    assert list(races(neurosim.simulate(alone)(DATA).program)) == []
+
+
+def test_a_shared_output_that_both_write():
+    def body(x):
+        out = nl.ndarray((4, 4), nl.float32, nl.shared_hbm)
+        write(out)
+        return out
+
+    error = caught(body, DATA)
+    assert error.numbers[0].startswith("core 0: dma_copy writes")
+    assert error.numbers[1].startswith("core 1: dma_copy writes")
+
+
+def test_without_values_races_are_found_too():
+    def body(x):
+        write(x[0:4])
+
+    with pytest.raises(DataRace):
+        on_two(body, neurosim.spec((16, 24), "float32"), values=False)
+
+
+def test_the_first_race_is_the_one_that_is_told():
+    def body(x):
+        write(x[8 + nl.program_id(0) : 9 + nl.program_id(0)])
+        for start in (4, 0):
+            if nl.program_id(0):
+                nl.load(x[start : start + 2])
+            else:
+                write(x[start : start + 2])
+
+    program = None
+    try:
+        on_two(body, DATA)
+    except DataRace as error:
+        program = error
+    assert program is not None
+    assert program.numbers[1].startswith("core 1: dma_copy reads")
+
+
+BLOCK = st.tuples(
+    st.integers(0, 1),  # core
+    st.booleans(),  # writes
+    st.integers(0, 15),
+    st.integers(1, 4),
+    st.integers(0, 23),
+    st.integers(1, 8),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(BLOCK, max_size=5), min_size=1, max_size=3))
+def test_races_are_those_of_a_byte_by_byte_twin(epochs):
+    """Blocks of random places, in epochs between barriers; the twin marks elements one by one."""
+
+    def view(x, block):
+        _, _, row, rows, column, columns, step = block
+        return x[row : min(row + rows, 16), column : min(column + columns * step, 24) : step]
+
+    def body(x):
+        for epoch in epochs:
+            for block in epoch:
+                if block[0] == nl.program_id(0):
+                    if block[1]:
+                        write(view(x, block))
+                    else:
+                        nl.load(view(x, block))
+            nisa.core_barrier(x, (0, 1))
+
+    racing = False
+    for epoch in epochs:
+        touched = np.zeros((2, 2, 16, 24), bool)  # by core and by whether it writes
+        for block in epoch:
+            view(touched[block[0], int(block[1])], block)[...] = True
+        racing |= bool((touched[0, 1] & touched[1].any(axis=0)).any() or (touched[1, 1] & touched[0, 0]).any())
+    if racing:
+        caught(body, DATA.copy())
+    else:
+        on_two(body, DATA.copy())
