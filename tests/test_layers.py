@@ -109,7 +109,9 @@ ROWS = (
     Row("neurosim.registers", own=(*RECORD, "neurosim.numerics", "neurosim.chip"), packages=("numpy",)),
     Row("neurosim.grids", own=("neurosim.errors", "neurosim.chip")),
     Row("neurosim.cores", own=("neurosim.errors",)),
-    Row("neurosim.kernel", own=(*RECORD, *TENSORS, *LAUNCH, "neurosim.registers", "neurosim.chip"), packages=("numpy",)),
+    Row(
+        "neurosim.kernel", own=(*RECORD, *TENSORS, *LAUNCH, "neurosim.registers", "neurosim.chip"), packages=("numpy",)
+    ),
     Row(
         "neurosim.lanes",
         own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.kernel", "neurosim.numerics", "neurosim.chip"),
