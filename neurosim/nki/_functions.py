@@ -1,29 +1,54 @@
 """Operators of ``nki.language`` as functions on tiles: ``nl.add(a, b)`` makes a new SBUF tile with an instruction.
 
 Source: AWS Neuron SDK, ``nki/api/nki/language/__init__.py``. Which instruction a function becomes is the manual's where
-it says so ("Engine Selection" in ``nki.api.shared.rst``), else the engine that has the operator; a result has the
-inputs' dtype, the more precise of two (the manual says no more).
+it says so ("Engine Selection" in ``nki.api.shared.rst``, release notes of 0.5 for ``rsqrt`` and of 0.6 for ``copy``),
+else the engine that has the operator; a result has the inputs' dtype, the more precise of two (the manual says no
+more):
+
+- two tiles: ``tensor_tensor``; a tile and a number: ``tensor_scalar``, in either order;
+- ``reciprocal``: ``nisa.reciprocal``; ``invert``, ``logical_not``, ``bypass``: ``tensor_scalar``;
+- ``rsqrt``: ``tensor_scalar`` on GpSimd, which reads no PSUM (before NKI 0.5 ``activation``);
+- ``copy``: ``tensor_copy`` (before NKI 0.6 ``activation``, which goes through float32 and stays in its memory);
+- ``sin`` and ``arctan``: several instructions, see :mod:`neurosim.nki._sequences`;
+- all other functions of one tile: ``activation``.
+
+Known limits of NKI's own functions are not limits here: the release notes of 0.3 and 0.4 say that ``divide``, ``mod``
+and ``fmod`` do not compile for hardware, that ``power`` takes no number and that tiles do not broadcast.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
 
-from neurosim import dtypes
 from neurosim.dtypes import DType
-from neurosim.engines import Memory
-from neurosim.errors import IllegalOperand
+from neurosim.engines import Engine, Memory
+from neurosim.errors import IllegalCall, IllegalOperand, Unsupported
 from neurosim.kernel import current
-from neurosim.nki import isa
+from neurosim.nki import _sequences, isa
+from neurosim.nki._tiles import combined, dtype_of, new, precise, scaled, spread, tile_of
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
 from neurosim.operators import Operator
 from neurosim.rules import is_number
+from neurosim.versions import NKI_0_5, NKI_0_6
 from neurosim.view import NkiTensor
 
-_BY_ALU = frozenset({"invert", "logical_not", "bypass"})
-_RANGE_REDUCED = frozenset({"sin", "arctan"})
-"""Functions that NKI makes of several instructions, so that they hold outside of the engine's range; not built."""
+CONSTANTS: Final = ("prelu", "average")
+"""Documented names of operators that are no functions on tiles, and that no instruction takes here yet."""
+_BY_ALU: Final = frozenset({"invert", "logical_not", "bypass"})
+_SEQUENCES: Final[dict[str, Callable[..., NkiTensor]]] = {"sin": _sequences.sin, "arctan": _sequences.arctan}
+
+
+def _parameters(*names: str) -> inspect.Signature:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    dtype = inspect.Parameter("dtype", kind, default=None)
+    return inspect.Signature([*(inspect.Parameter(name, kind) for name in names), dtype])
+
+
+_ONE_TILE: Final = _parameters("x")
+_TWO_TILES: Final = _parameters("x", "y")
 
 
 class Function(Operator):
@@ -31,98 +56,72 @@ class Function(Operator):
 
     __slots__ = ()
 
-    def __call__(self, *operands: Any, dtype: Any = None) -> NkiTensor:
-        """Return a new SBUF tile: the operator of one or two operands, at least one of them a tile.
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """(x, dtype=None), or (x, y, dtype=None)."""
+        return _ONE_TILE if self.name not in ALU or ALU[self.name].arity == 1 else _TWO_TILES
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NkiTensor:
+        """Return a new SBUF tile: the operator of ``x``, or of ``x`` and ``y``, at least one of them a tile.
 
         Raises:
             IllegalOperand: no tile, another number of operands, or shapes that do not go together.
-            Unsupported: a function that is not built yet.
+            Unsupported: a name that stands for an operator only.
         """
         call = f"nl.{self.name}"
         current(call)
-        tiles = [operand for operand in operands if isinstance(operand, NkiTensor)]
-        if self.name in _RANGE_REDUCED or (self.name not in ALU and self.name not in ACTIVATIONS):
-            self.refuse()
-        arity = ALU[self.name].arity if self.name in ALU else 1
-        if len(operands) != arity or not tiles:
-            raise IllegalOperand(
-                f"{call} of {len(operands)} operands, {len(tiles)} of them tiles", advice=f"give {arity}"
-            )
-        target = dtypes.of(dtype) if dtype is not None else _precise(tiles)
-        if target is None:
-            raise IllegalOperand(f"{call}: dtype {dtype!r} is not an NKI dtype")
-        if arity == 1:
-            return self._unary(operands[0], target)
-        return self._binary(call, operands[0], operands[1], target)
+        if self.name in CONSTANTS:
+            raise Unsupported(f"{call} is the name of an operator, and no function on tiles", advice="pass it as op=")
+        signature = self.__signature__
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise IllegalCall(f"{call}: {error}", advice=f"it takes {signature}") from None
+        dtype = given.pop("dtype", None)
+        operands = list(given.values())
+        tiles = [tile_of(call, operand) for operand in operands if isinstance(operand, NkiTensor)]
+        if not tiles:
+            raise IllegalOperand(f"{call} of no tile", advice="give tiles; Python computes with numbers")
+        target = dtype_of(call, dtype, precise(tiles))
+        return self._unary(call, operands[0], target) if len(operands) == 1 else self._binary(call, operands, target)
 
-    def _unary(self, tile: NkiTensor, dtype: DType) -> NkiTensor:
-        result = _new(tile.shape, dtype)
+    def _unary(self, call: str, tile: NkiTensor, dtype: DType) -> NkiTensor:
+        if self.name in _SEQUENCES:
+            return _SEQUENCES[self.name](tile, dtype)
+        version = current(call).nki_version
+        if self.name == "rsqrt" and version >= NKI_0_5:
+            if tile.buffer is Memory.psum:
+                raise IllegalOperand(
+                    f"{call}: x {tile.describe()} is in PSUM, which GpSimd does not reach",
+                    advice="use nisa.activation(op=nl.rsqrt), or copy the tile to SBUF with nisa.tensor_copy",
+                )
+            return scaled(tile, "rsqrt", 0.0, dtype=dtype, engine=Engine.gpsimd)
+        result = new(tile.shape, dtype)
         if self.name == "reciprocal":
             isa.reciprocal(dst=result, data=tile)
-        elif self.name == "copy":
+        elif self.name == "copy" and version >= NKI_0_6:
             isa.tensor_copy(dst=result, src=tile)
         elif self.name in _BY_ALU:
             isa.tensor_scalar(dst=result, data=tile, op0=self, operand0=None)
         else:
+            if self.name == "copy" and tile.buffer is Memory.psum:
+                raise IllegalOperand(
+                    f"{call}: x {tile.describe()} is in PSUM; before NKI 0.6 nl.copy stays in one memory",
+                    advice="use nisa.tensor_copy, or nki_version 0.6",
+                )
             isa.activation(dst=result, op=self, data=tile)
         return result
 
-    def _binary(self, call: str, left: Any, right: Any, dtype: DType) -> NkiTensor:
+    def _binary(self, call: str, operands: list[Any], dtype: DType) -> NkiTensor:
+        left, right = operands
         for operand in (left, right):
             if not isinstance(operand, NkiTensor) and not is_number(operand):
                 raise IllegalOperand(f"{call} of {operand!r}", advice="give tiles and numbers")
         if not isinstance(right, NkiTensor):
-            return self._scalar(left, right, False, dtype)
+            return scaled(left, self.name, right, dtype=dtype)
         if not isinstance(left, NkiTensor):
-            return self._scalar(right, left, True, dtype)
-        left, right = _spread(call, left, right)
-        result = _new(left.shape, dtype)
-        isa.tensor_tensor(dst=result, data1=left, data2=right, op=self)
-        return result
-
-    def _scalar(self, tile: NkiTensor, number: float, reverse: bool, dtype: DType) -> NkiTensor:
-        result = _new(tile.shape, dtype)
-        isa.tensor_scalar(dst=result, data=tile, op0=self, operand0=number, reverse0=reverse)
-        return result
+            return scaled(right, self.name, left, dtype=dtype, reverse0=True)
+        return combined(self.name, *spread(call, left, right), dtype)
 
 
-def _new(shape: tuple[int, ...], dtype: DType) -> NkiTensor:
-    return current("nl").allocate(shape, dtype, Memory.sbuf)
-
-
-def _precise(tiles: list[NkiTensor]) -> DType:
-    """Return the tiles' dtype, or the more precise of two: floats over integers, wider over narrower."""
-    found = {tile.dtype for tile in tiles}
-    if found == {dtypes.bfloat16, dtypes.float16}:
-        return dtypes.float32  # neither holds the other
-    return max(found, key=lambda dtype: (dtype.is_float, dtype.size_bytes, dtype))
-
-
-def _spread(call: str, left: NkiTensor, right: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
-    """Repeat free axes of extent 1 so that both tiles have one shape."""
-    if left.ndim != right.ndim:
-        raise IllegalOperand(
-            f"{call} of tiles with {left.ndim} and {right.ndim} axes",
-            numbers=(left.describe(), right.describe()),
-            advice="make the axes equal with .expand_dim()",
-        )
-    for axis in range(1, left.ndim):
-        if left.shape[axis] != right.shape[axis]:
-            if left.shape[axis] == 1:
-                left = left.broadcast(axis, right.shape[axis])
-            elif right.shape[axis] == 1:
-                right = right.broadcast(axis, left.shape[axis])
-    return left, right
-
-
-def reduction(name: str, tile: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
-    """Return a new SBUF tile: a tile reduced along its last free axes by the operator ``name``."""
-    axes = axis if isinstance(axis, (list, tuple)) else (axis,)
-    reduced = {entry % tile.ndim for entry in axes}
-    shape = tuple(
-        1 if dim in reduced else extent for dim, extent in enumerate(tile.shape) if keepdims or dim not in reduced
-    )
-    target = tile.dtype if dtype is None else dtype
-    result = current(f"nl.{name}").allocate(shape if len(shape) > 1 else (*shape, 1), target, Memory.sbuf)
-    isa.tensor_reduce(dst=result, op=Operator(name), data=tile, axis=axis, keepdims=keepdims)
-    return result
+OPERATORS: Final = {name: Function(name) for name in (*ALU, *ACTIVATIONS, *CONSTANTS)}

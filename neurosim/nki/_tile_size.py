@@ -14,14 +14,13 @@ from neurosim.kernel import running
 from neurosim.nki._missing import missing
 
 _FLOAT32_BYTES = 4
-_NOT_BUILT = frozenset({"psum_min_align", "sbuf_min_align"})  # documented without a value
 
 
 class TileSize:
     """Sizes in elements or bytes; asked for outside of a kernel, they are the default chip's."""
 
     def __getattr__(self, name: str) -> Any:
-        raise missing("nki.language.tile_size", name, _NOT_BUILT, dir(type(self)))
+        raise missing("nki.language.tile_size", name, frozenset(), dir(type(self)))
 
     @property
     def _chip(self) -> Chip:
@@ -67,6 +66,16 @@ class TileSize:
     def bn_stats_fmax(self) -> int:
         """Elements per partition that ``nisa.bn_stats`` takes, at most."""
         return FMAX
+
+    @property
+    def psum_min_align(self) -> int:
+        """Bytes that addresses in PSUM are a multiple of (documented without a value; this one: leanprover/KLR)."""
+        return 4
+
+    @property
+    def sbuf_min_align(self) -> int:
+        """Bytes that addresses in SBUF are a multiple of (documented without a value; this one: leanprover/KLR)."""
+        return 1
 
     @property
     def sbuf_fmax_bytes(self) -> int:

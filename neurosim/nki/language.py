@@ -29,19 +29,42 @@ from neurosim.dtypes import uint8 as uint8
 from neurosim.dtypes import uint16 as uint16
 from neurosim.dtypes import uint32 as uint32
 from neurosim.engines import Memory as MemoryRegion
-from neurosim.errors import Unsupported
+from neurosim.errors import IllegalOperand
 from neurosim.grids import NeuronCores
 from neurosim.indexing import DynamicSlice
 from neurosim.kernel import current
 from neurosim.nki import isa
-from neurosim.nki._functions import Function, reduction
+from neurosim.nki._constants import fill_hbm
+from neurosim.nki._constants import shared_constant as shared_constant
+from neurosim.nki._constants import shared_identity_matrix as shared_identity_matrix
+from neurosim.nki._functions import OPERATORS
 from neurosim.nki._missing import missing
+from neurosim.nki._moving import broadcast_to as broadcast_to
+from neurosim.nki._moving import expand_dims as expand_dims
+from neurosim.nki._moving import gather_flattened as gather_flattened
+from neurosim.nki._moving import load_transpose2d as load_transpose2d
+from neurosim.nki._moving import matmul as matmul
+from neurosim.nki._moving import transpose as transpose
+from neurosim.nki._moving import where as where
 from neurosim.nki._random import dropout as dropout
 from neurosim.nki._random import rand as rand
 from neurosim.nki._random import random_seed as random_seed
+from neurosim.nki._reductions import all as all
+from neurosim.nki._reductions import max as max
+from neurosim.nki._reductions import mean as mean
+from neurosim.nki._reductions import min as min
+from neurosim.nki._reductions import prod as prod
+from neurosim.nki._reductions import rms_norm as rms_norm
+from neurosim.nki._reductions import softmax as softmax
+from neurosim.nki._reductions import sum as sum
+from neurosim.nki._reductions import var as var
+from neurosim.nki._sequences import ceil as ceil
+from neurosim.nki._sequences import cos as cos
+from neurosim.nki._sequences import floor as floor
+from neurosim.nki._sequences import negative as negative
+from neurosim.nki._sequences import tan as tan
+from neurosim.nki._sequences import trunc as trunc
 from neurosim.nki._tile_size import TileSize
-from neurosim.numerics.act import ACTIVATIONS
-from neurosim.numerics.alu import ALU
 from neurosim.view import NkiTensor as NkiTensor
 
 sbuf = MemoryRegion.sbuf
@@ -54,8 +77,6 @@ tile_size = TileSize()
 
 ds = DynamicSlice
 nc = NeuronCores
-
-_OPERATORS = {name: Function(name) for name in (*ALU, *ACTIVATIONS)}
 
 
 class _WithAttributes(type):
@@ -103,25 +124,26 @@ def ndarray(
 
 
 def full(shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
-    """Return a new on-chip tensor that holds ``fill_value`` everywhere."""
+    """Return a new tensor that holds ``fill_value`` everywhere.
+
+    Lowers to ``memset``; in HBM, which no engine fills, to ``memset`` of an SBUF tile and ``dma_copy`` (*assumed*).
+    """
     tensor = ndarray(shape, dtype, buffer, name)
-    if tensor.buffer.is_hbm:
-        raise Unsupported(
-            f"nl.full in {tensor.buffer.label}: no engine fills HBM directly",
-            advice="fill an SBUF tile and store it with nisa.dma_copy",
-        )
     value = fill_value if tensor.dtype.is_float else type(fill_value)(fill_value)
-    isa.memset(dst=tensor, value=value)
+    if tensor.buffer.is_hbm:
+        fill_hbm(tensor, value)
+    else:
+        isa.memset(dst=tensor, value=value)
     return tensor
 
 
 def zeros(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
-    """Return a new on-chip tensor of zeros."""
+    """Return a new tensor of zeros, as ``full`` does."""
     return full(shape, 0, dtype, buffer, name)
 
 
 def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
-    """Return a new on-chip tensor of ones."""
+    """Return a new tensor of ones, as ``full`` does."""
     return full(shape, 1, dtype, buffer, name)
 
 
@@ -136,35 +158,15 @@ def zeros_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = No
 
 
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """Return a new SBUF tile with the values of an HBM tensor, cast to ``dtype`` if given."""
+    """Return a new SBUF tile with the values of an HBM tensor, cast to ``dtype`` if given: ``dma_copy``."""
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype)
     isa.dma_copy(dst=tile, src=src)
     return tile
 
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
-    """Store an SBUF tile into an HBM tensor."""
+    """Store an SBUF tile into an HBM tensor: ``dma_copy``."""
     isa.dma_copy(dst=dst, src=value)
-
-
-def sum(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """Return a new SBUF tile: the sum of a tile along its last free axes, in float32 and in ascending order."""
-    return reduction("add", x, axis, dtype, keepdims)
-
-
-def prod(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """Return a new SBUF tile: the product of a tile along its last free axes."""
-    return reduction("multiply", x, axis, dtype, keepdims)
-
-
-def max(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """Return a new SBUF tile: the largest element of a tile along its last free axes."""
-    return reduction("maximum", x, axis, dtype, keepdims)
-
-
-def min(x: NkiTensor, axis: int | Sequence[int], dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """Return a new SBUF tile: the smallest element of a tile along its last free axes."""
-    return reduction("minimum", x, axis, dtype, keepdims)
 
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
@@ -204,8 +206,16 @@ def program_ndim() -> int:
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
-    """Print a tensor's values now, behind a prefix."""
+    """Print the values of an SBUF or HBM tensor now, behind a prefix.
+
+    Hardware writes them to files of ``NEURON_RT_DEBUG_OUTPUT_DIR`` instead; its simulator prints, as this does.
+    """
     current("nl.device_print")
+    if not isinstance(print_prefix, str):
+        raise IllegalOperand(f"nl.device_print: print_prefix={print_prefix!r} is not a string")
+    if not isinstance(tensor, NkiTensor) or tensor.buffer is psum:
+        what = tensor.describe() if isinstance(tensor, NkiTensor) else repr(tensor)
+        raise IllegalOperand(f"nl.device_print of {what}", advice="it prints tensors in SBUF or HBM")
     print(print_prefix, tensor)
 
 
@@ -229,47 +239,16 @@ def is_sbuf(buffer: MemoryRegion) -> bool:
     return buffer is sbuf
 
 
-_NOT_BUILT = frozenset(
-    [
-        "all",
-        "average",
-        "broadcast_to",
-        "bypass",
-        "ceil",
-        "cos",
-        "dynamic_range",
-        "expand_dims",
-        "floor",
-        "fmod",
-        "fori_loop",
-        "gather_flattened",
-        "load_transpose2d",
-        "matmul",
-        "mean",
-        "mod",
-        "negative",
-        "prelu",
-        "rms_norm",
-        "shared_constant",
-        "shared_identity_matrix",
-        "softmax",
-        "tan",
-        "transpose",
-        "trunc",
-        "var",
-        "where",
-        "while_loop",
-    ]
-)
+_NOT_BUILT = frozenset(["dynamic_range", "fori_loop", "while_loop"])
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OPERATORS:
-        return _OPERATORS[name]
+    if name in OPERATORS:
+        return OPERATORS[name]
     if name == "bool":  # an older name, which would hide Python's in this module
         return bool_
     raise missing("nki.language", name, _NOT_BUILT, __dir__())
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_OPERATORS])
+    return sorted([*globals(), *OPERATORS])
