@@ -153,9 +153,9 @@ class Activation(_Shared, Instruction, mnemonic="activation", engines=(Engine.sc
     ``reduce_cmd`` resets the registers, adds to them, or both; ``reduce_res`` [P, 1] reads them out.
     """
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
     op: Operator
-    data: Tile = In(Memory.sbuf, Memory.psum)
+    data: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
     bias: Tile | float | None = In(Memory.sbuf, Memory.psum, number=True, default=None)
     scale: Tile | float = In(Memory.sbuf, Memory.psum, number=True, default=1.0)
     reduce_op: Operator | None = None
@@ -171,9 +171,9 @@ class Activation(_Shared, Instruction, mnemonic="activation", engines=(Engine.sc
 class ActivationReduce(_Shared, Instruction, mnemonic="activation_reduce", engines=(Engine.scalar,)):
     """``activation`` with ``reduce_cmd.reset_reduce``: dst = op(data · scale + bias), reduce_res = its sum."""
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
     op: Operator
-    data: Tile = In(Memory.sbuf, Memory.psum)
+    data: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
     reduce_op: Operator
     reduce_res: Tile | None = Out(Memory.sbuf, Memory.psum, optional=True)
     bias: Tile | float | None = In(Memory.sbuf, Memory.psum, number=True, default=None)

@@ -24,8 +24,8 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
 
     takes_packed = True
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
-    src: Tile = In(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
+    src: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
     engine: Engine = Engine.unknown
     name: str | None = None
 
@@ -45,17 +45,23 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
                 (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
                 "use nisa.engine.vector or nisa.engine.scalar",
             )
+        if self.engine is Engine.gpsimd and self._is_indirect():
+            yield Broken("GpSimd has no tensor_copy with tensor indirection", (), "use another engine")
         if self.engine is Engine.scalar and chip.generation < 3:
             yield Broken("Scalar has no tensor_copy before NeuronCore-v3 (trn2)", (), "use nisa.activation(op=nl.copy)")
 
     def _in_psum(self) -> bool:
         return Memory.psum in (self.dst.buffer, self.src.buffer)
 
+    def _is_indirect(self) -> bool:
+        return self.dst.is_indirect() or self.src.is_indirect()
+
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
-        """Vector unless asked otherwise; GpSimd gives the same bits outside PSUM."""
+        """Vector unless asked otherwise; GpSimd gives the same bits outside PSUM and without indirection."""
         if self.engine is not Engine.unknown:
             return super().place(chip)
-        return Engine.vector, frozenset({Engine.vector} if self._in_psum() else {Engine.vector, Engine.gpsimd})
+        on_vector = self._in_psum() or self._is_indirect()
+        return Engine.vector, frozenset({Engine.vector} if on_vector else {Engine.vector, Engine.gpsimd})
 
     def execute(self, lanes: Lanes) -> None:
         """Move bits, or widen and round."""

@@ -16,6 +16,7 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, Unsupported
+from neurosim.indirection import ColumnTensor
 from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit, uninitialized
 from neurosim.lanes import Lanes
 from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
@@ -25,6 +26,10 @@ from neurosim.streams import stream
 from neurosim.work import Matmul, Work
 
 FLOATS = (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.bfloat16, dtypes.float16, dtypes.float32)
+
+
+GATHERED = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float8_e4m3fn)
+"""Formats of operands that offsets choose."""
 
 
 class MatmulPerfMode(Enum):
@@ -43,9 +48,9 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     state_written = MATMUL
 
-    dst: Tile = Accumulate(Memory.psum)
-    stationary: Tile = In(Memory.sbuf)
-    moving: Tile = In(Memory.sbuf)
+    dst: Tile = Accumulate(Memory.psum, indirect=True)
+    stationary: Tile = In(Memory.sbuf, indirect=True)
+    moving: Tile = In(Memory.sbuf, indirect=True)
     is_stationary_onezero: bool = False
     is_moving_onezero: bool = False
     is_transpose: bool = False
@@ -61,6 +66,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             yield Broken(f"accumulate={self.accumulate!r}", (), "pass None, True or False")
             return
         yield from self._shape_rules(chip)
+        yield from self._indirection_rules()
         for label, tiling in (("tile_position", self.tile_position), ("tile_size", self.tile_size)):
             if not isinstance(tiling, (tuple, list)):
                 yield Broken(f"{label}={tiling!r} is not a (rows, columns) pair", (), "leave it out")
@@ -82,6 +88,17 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             yield same_dtype("dst", self.dst, "stationary", self.stationary)
             if self.accumulate:
                 yield Broken("accumulate=True with is_transpose", (), "a transpose overwrites")
+
+    def _indirection_rules(self) -> Iterator[Broken | None]:
+        """What the array gathers; *assumed*: the manual's list of dtypes is about what it reads, not about dst."""
+        for name, tile in (("stationary", self.stationary), ("moving", self.moving)):
+            if tile.is_indirect():
+                yield dtype_in(name, tile, GATHERED)
+        if self.is_transpose and self.moving.is_indirect():
+            yield Broken("moving is chosen by offsets, with is_transpose", (), "gather it with nisa.tensor_copy first")
+        indirect = any(tile.is_indirect() for tile in (self.dst, self.stationary, self.moving))
+        if indirect and tuple(self.tile_position) not in ((), (0, 0)):
+            yield Broken(f"tile_position {self.tile_position} with tensor indirection", (), "leave it out")
 
     def _shape_rules(self, chip: Chip) -> Iterator[Broken | None]:
         rows, columns, moving = self._sizes()
@@ -154,7 +171,13 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
                 self._check_onezero(lanes, name)
         overwrite = self._overwrites(lanes)
         psum = self.dst.array()
-        values = psum if psum.ndim == 2 else np.ascontiguousarray(self.dst.lanes())
+        if isinstance(self.dst, ColumnTensor) and not overwrite and self.dst.repeats():
+            raise UnknownBehavior(
+                "nc_matmul: adding twice to one place of dst, which offsets choose",
+                numbers=(f"dst  {self.dst.describe()}",),
+                advice="give each offset once, or accumulate=False",
+            )
+        values = psum if psum.ndim == 2 and not self.dst.is_indirect() else np.ascontiguousarray(self.dst.lanes())
         stationary, moving = self.stationary, self.moving
         matmul.matmul_into(
             values,
@@ -179,7 +202,8 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             return True
         self._refuse_foreign(lanes)
         # where no matmul wrote, adding to zero is overwriting: a pass sums from +0, so it never is -0
-        self.dst.array()[np.not_equal(lanes.states(self.dst), MATMUL)] = 0
+        zeros = np.zeros((self.dst.partitions, self.dst.free_elements), self.dst.dtype.numpy)
+        lanes.put_bits(self.dst, zeros, where=np.not_equal(lanes.states(self.dst), MATMUL))
         return False
 
     def _refuse_accumulate(self, lanes: Lanes) -> None:

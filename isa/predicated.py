@@ -28,9 +28,9 @@ class TensorCopyPredicated(Instruction, mnemonic="tensor_copy_predicated", engin
     float32, which immediates are, and then to dst's dtype (*assumed*).
     """
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
     src: Tile | float = In(Memory.sbuf, Memory.psum, number=True)
-    predicate: Tile = In(Memory.sbuf, Memory.psum, strict=True)
+    predicate: Tile = In(Memory.sbuf, Memory.psum, strict=True, indirect=True)
     reverse_pred: bool = False
     name: str | None = None
 
@@ -54,8 +54,8 @@ class TensorCopyPredicated(Instruction, mnemonic="tensor_copy_predicated", engin
         else:
             source = convert.cast(np.full((1, 1), self.src, np.float32), dtypes.float32, dtype)
         self._taken = (lanes.bits(self.predicate) != 0) != bool(self.reverse_pred)
-        before = lanes.bits(self.dst)
-        lanes.put_bits(self.dst, np.where(self._taken, source.view(dtype.bits), before.view(dtype.bits)))
+        bits = np.broadcast_to(source.view(dtype.bits), self._taken.shape)
+        lanes.put_bits(self.dst, bits, where=self._taken)
 
     def written(self) -> Holes:
         """Only elements that the predicate chose."""

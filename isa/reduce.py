@@ -32,9 +32,9 @@ class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector
     shape is taken.
     """
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
     op: Operator
-    data: Tile = In(Memory.sbuf, Memory.psum)
+    data: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
     axis: Any
     negate: bool = False
     keepdims: bool = False

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from neurosim.chip import Chip
-from neurosim.dtypes import float32
+from neurosim.dtypes import float32, int32, uint32
 from neurosim.engines import Engine, Memory
+from neurosim.errors import UnknownBehavior
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import alu
@@ -31,8 +32,8 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
     they are, on Vector. ``reverse`` exchanges the two sides of an operation.
     """
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
-    data: Tile = In(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
+    data: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
     op0: Operator
     operand0: Tile | float | None = In(Memory.sbuf, Memory.psum, number=True, optional=True)
     reverse0: bool = False
@@ -99,6 +100,13 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """Vector unless asked otherwise."""
+        words = all(tile.dtype in (int32, uint32) for tile in (self.dst, self.data))
+        if words and (self.dst.is_indirect() or self.data.is_indirect()) and alu.ALU[self.op0.name].kind != "bitvec":
+            raise UnknownBehavior(
+                f"tensor_scalar: {self.op0!r} of {self.data.dtype} with tensor indirection",
+                numbers=(f"dst   {self.dst.describe()}", f"data  {self.data.describe()}"),
+                advice="the manual excludes address arithmetic, and does not say what that is: gather with tensor_copy",
+            )
         if self.engine is not Engine.unknown:
             return super().place(chip)
         return Engine.vector, frozenset({Engine.vector})

@@ -32,8 +32,8 @@ class TensorScalarReduce(Instruction, mnemonic="tensor_scalar_reduce", engines=(
     written and not the registers.
     """
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
-    data: Tile = In(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
+    data: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
     op0: Operator
     operand0: Tile | float | None = In(Memory.sbuf, Memory.psum, number=True, optional=True)
     reduce_op: Operator

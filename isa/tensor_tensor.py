@@ -30,8 +30,8 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
     (unless a tile is in PSUM, or ``engine`` says Vector). Bit operations take integers as they are.
     """
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum)
-    data1: Tile = In(Memory.sbuf, Memory.psum)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
+    data1: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
     data2: Tile = In(Memory.sbuf, Memory.psum)
     op: Operator
     engine: Engine = Engine.unknown

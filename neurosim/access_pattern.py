@@ -59,6 +59,11 @@ def _dynamic(base: NkiTensor, pairs: Pairs, start: int, scalar: Any, vector: Any
 
 def _reinterpreted(tensor: NkiTensor, dtype: Any) -> NkiTensor:
     """Return the whole tensor as another dtype, from where ``tensor`` begins."""
+    if tensor.is_indirect():
+        raise IllegalOperand(
+            f"ap of {tensor.describe()} as {dtype}: its place is known at run time only",
+            advice="view the tensor before selecting from it",
+        )
     base = whole(tensor.allocation).view(dtype)
     start = tensor.free_offset * tensor.dtype.size_bytes
     if start % base.dtype.size_bytes:

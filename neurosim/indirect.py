@@ -16,7 +16,7 @@ import numpy.typing as npt
 from neurosim.dtypes import DType, int32, uint32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
-from neurosim.memory import HOLE, Mask
+from neurosim.memory import HOLE, UNWRITTEN, Mask
 from neurosim.view import Array, NkiTensor
 
 Indices = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class IndirectTensor(NkiTensor):
         per_lane: whether each row of axis 0 has its own index.
     """
 
-    __slots__ = ("_positions", "_valid", "index", "index_step", "limit", "per_lane")
+    __slots__ = ("_is_assumed", "_positions", "_valid", "index", "index_step", "limit", "per_lane")
 
     index: NkiTensor
     index_step: int
@@ -40,9 +40,14 @@ class IndirectTensor(NkiTensor):
     per_lane: bool
     _positions: Indices | None
     _valid: Mask | None
+    _is_assumed: bool
 
     def is_indirect(self) -> bool:
         """Return True."""
+        return True
+
+    def is_injective(self) -> bool:
+        """Return True: an index may repeat, and then the last row stays."""
         return True
 
     @property
@@ -105,11 +110,18 @@ class IndirectTensor(NkiTensor):
         found = _attach(self, self.index, self.index_step, self.limit, self.per_lane)
         found._positions = np.where(valid, lanes, 0)
         found._valid = None if valid.all() else valid
+        found._is_assumed = not values
         return found
 
     def _at(self) -> Any:
+        """Return what to index an array over ``reach`` with, for all elements of this view."""
         positions = cast(Indices, self._positions)
         return positions if self.per_lane else int(positions[0])
+
+    def _spots(self, where: tuple[Indices, ...]) -> tuple[Any, ...]:
+        """Return what to index an array over ``reach`` with, for the elements at ``where`` of this view."""
+        positions = cast(Indices, self._positions)
+        return (positions[where[0]], *where[1:]) if self.per_lane else (int(positions[0]), *where)
 
     def over(self, granules: Array, granule: int) -> Array:
         """Return a copy of the part of ``granules`` under the rows that the indices choose; skipped rows are filled."""
@@ -130,24 +142,51 @@ class IndirectTensor(NkiTensor):
             return None
         return np.broadcast_to(self._lanes_of(np.empty(self.shape, np.bool_)), self.shape)
 
-    def scatter(self, values: Array) -> None:
-        """Write elements; of several rows with one index the last stays (assumed)."""
-        target = self.reach.array()
-        if self._valid is None:
-            target[self._at()] = values
-        elif self.per_lane:
-            target[self._at()[self._valid]] = values[self._valid]
+    def unwritten(self) -> Mask | None:
+        """Return which elements have unwritten bytes, or None when all are written.
 
-    def mark(self, state: int, holes: Mask | None) -> None:
-        """Set the shadow state of the rows that were written; elements in ``holes`` become unwritten."""
-        states = self.allocation.storage.states(self.reach)
+        Indices without values are assumed to choose what is written, if any of it is.
+        """
+        storage = self.allocation.storage
+        if not self._is_assumed or storage.state == UNWRITTEN:
+            return storage.unwritten(self)
+        mask = storage.unwritten(self.reach)
+        return None if mask is None or not mask.all() else np.ones(self.shape, np.bool_)
+
+    def scatter(self, values: Array, only: Mask | None = None) -> None:
+        """Write elements, or those in ``only`` (this view's shape); of several with one index the last stays (assumed).
+
+        ``values`` has this view's shape.
+        """
+        if np.may_share_memory(values, self.allocation.storage.buffer):
+            values = values.copy()  # all is read before anything is written
+        self._assign(self.reach.array(), values, only)
+
+    def mark(self, state: int, holes: Mask | None, only: Mask | None = None) -> None:
+        """Set the shadow state of what was written, and in a plane its owner; elements in ``holes`` become unwritten.
+
+        Indices without values are assumed to reach, one time or another, all that they can reach.
+        """
+        storage, reach = self.allocation.storage, self.reach
+        if self.allocation.is_planed:
+            self._assign(storage.owners(reach), np.full(self.shape, self.allocation.index, np.uint32), only)
+        if self._is_assumed and holes is None:
+            storage.mark(reach, state)
+            return
         after = np.full(self.shape, state, np.uint8) if holes is None else np.where(holes, HOLE, state).astype(np.uint8)
-        if states.ndim > len(self.reach.shape):
-            after = after[..., None]
-        if self._valid is None:
-            states[self._at()] = after
-        elif self.per_lane:
-            states[self._at()[self._valid]] = after[self._valid]
+        self._assign(storage.states(reach), after, only)
+
+    def _assign(self, target: Array, values: Array, only: Mask | None) -> None:
+        """Set the elements that indices choose of ``target``, which lies over ``reach``, in program order."""
+        chosen = self.chosen()
+        keep = only if chosen is None else chosen if only is None else chosen & only
+        if target.ndim > len(self.reach.shape):
+            values = values[..., None]
+        if keep is None:
+            target[self._at()] = values
+            return
+        where = np.nonzero(keep)
+        target[self._spots(where)] = values[where]
 
 
 def _attach(static: NkiTensor, index: NkiTensor, index_step: int, limit: int, per_lane: bool) -> IndirectTensor:
@@ -162,6 +201,7 @@ def _attach(static: NkiTensor, index: NkiTensor, index_step: int, limit: int, pe
     )
     tensor.index, tensor.index_step, tensor.limit, tensor.per_lane = index, index_step, limit, per_lane
     tensor._positions = tensor._valid = None
+    tensor._is_assumed = False
     return tensor
 
 

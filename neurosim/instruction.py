@@ -20,6 +20,7 @@ from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
 from neurosim.indirect import IndirectTensor
+from neurosim.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.kernel import Kernel, current, running
 from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
@@ -48,6 +49,7 @@ class Operand:
         strict: whether a hole in it raises at once (an index, a predicate) instead of travelling.
         optional: whether None may stand for it.
         dynamic: whether its place may be known at run time only.
+        indirect: whether offsets may choose its elements (tensor indirection).
     """
 
     access: Access
@@ -56,9 +58,12 @@ class Operand:
     strict: bool = False
     optional: bool = False
     dynamic: bool = False
+    indirect: bool = False
 
 
 _INDEX = Operand(Access.READ, (Memory.sbuf,), strict=True)
+_USED = Operand(Access.READ, (Memory.sbuf,))
+"""An index whose used part was looked at already."""
 
 
 def _field(operand: Operand, default: Any) -> Any:
@@ -73,20 +78,30 @@ def In(
     strict: bool = False,
     optional: bool = False,
     dynamic: bool = False,
+    indirect: bool = False,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """Declare an operand that is read. With ``default=None`` it may be left out."""
-    return _field(Operand(Access.READ, memories, number, strict, optional or default is None, dynamic), default)
+    operand = Operand(Access.READ, memories, number, strict, optional or default is None, dynamic, indirect)
+    return _field(operand, default)
 
 
-def Out(*memories: Memory, optional: bool = False, dynamic: bool = False, default: Any = dataclasses.MISSING) -> Any:
+def Out(
+    *memories: Memory,
+    optional: bool = False,
+    dynamic: bool = False,
+    indirect: bool = False,
+    default: Any = dataclasses.MISSING,
+) -> Any:
     """Declare an operand that is written. With ``default=None`` it may be left out."""
-    return _field(Operand(Access.WRITE, memories, optional=optional or default is None, dynamic=dynamic), default)
+    left_out = optional or default is None
+    operand = Operand(Access.WRITE, memories, optional=left_out, dynamic=dynamic, indirect=indirect)
+    return _field(operand, default)
 
 
-def Accumulate(*memories: Memory) -> Any:
+def Accumulate(*memories: Memory, indirect: bool = False) -> Any:
     """Declare an operand that is overwritten or added to in place; the instruction looks at its state itself."""
-    return _field(Operand(Access.ACCUMULATE, memories), dataclasses.MISSING)
+    return _field(Operand(Access.ACCUMULATE, memories, indirect=indirect), dataclasses.MISSING)
 
 
 class NkiInstruction:
@@ -231,7 +246,7 @@ class Instruction:
             value = getattr(self, name)
             if operand is not None and isinstance(value, NkiTensor):
                 if isinstance(value, IndirectTensor):
-                    value = self._resolve(kernel, name, value, tensors)
+                    value = self._resolve(kernel, name, operand, value, tensors)
                 tensors.append((name, value, operand))
                 key.append(value.key)
             elif type(value) is list or type(value) is tuple:
@@ -249,16 +264,35 @@ class Instruction:
         return self._run(kernel, found, tensors)
 
     def _resolve(
-        self, kernel: Kernel, name: str, value: IndirectTensor, tensors: list[tuple[str, NkiTensor, Operand]]
+        self,
+        kernel: Kernel,
+        name: str,
+        operand: Operand,
+        value: IndirectTensor,
+        tensors: list[tuple[str, NkiTensor, Operand]],
     ) -> IndirectTensor:
         """Read the indices of a dynamic operand, which become an operand of their own."""
         index = value.index
         mask = index.allocation.storage.unwritten(index)
-        if mask is not None:
+        if isinstance(value, ColumnTensor):
+            if not operand.indirect:
+                raise IllegalOperand(
+                    f"{self.mnemonic}: {name} {value.describe()} is chosen by offsets",
+                    advice="it takes no tensor indirection: gather with nisa.tensor_copy first, or scatter with it",
+                )
+            value = value.grouped(self.engines)
+            self._raise(operand_rules(name, value, kernel.chip))
+            mask = value.used(mask)
+        elif not operand.dynamic:
+            raise IllegalOperand(
+                f"{self.mnemonic}: {name} {value.describe()} has a place that is known at run time only",
+                advice="load it with nisa.dma_copy first, which takes such views",
+            )
+        if mask is not None and mask.any():
             self._hole(kernel, f"index of {name}", index, mask, _INDEX)
         value = value.resolved(skip=self.skips_out_of_bounds(), values=kernel.values)
         setattr(self, name, value)
-        tensors.append((f"index of {name}", index, _INDEX))
+        tensors.append((f"index of {name}", index, _USED))
         return value
 
     def _run(
@@ -283,8 +317,8 @@ class Instruction:
             if operand.access is Access.READ:
                 if tensor.allocation.is_planed:
                     self._check_owner(kernel, name, tensor)
-                if storage.state < WRITTEN:
-                    mask = storage.unwritten(tensor)
+                if storage.state < WRITTEN and operand is not _USED:
+                    mask = tensor.unwritten() if isinstance(tensor, IndirectTensor) else storage.unwritten(tensor)
                     if mask is not None:
                         holes[name] = mask
                         found = self._hole(kernel, name, tensor, mask, operand)  # raises for a strict operand
@@ -337,9 +371,9 @@ class Instruction:
         if written is not None:
             written = None if written.all() else written.reshape(tensor.shape)
         if isinstance(tensor, IndirectTensor):
-            tensor.mark(self.state_written, holes)
-        else:
-            storage.mark(tensor, self.state_written, holes, written)
+            tensor.mark(self.state_written, holes, written)
+            return
+        storage.mark(tensor, self.state_written, holes, written)
         if tensor.allocation.is_planed:
             storage.own(tensor, tensor.allocation.index, written)
 
@@ -386,7 +420,7 @@ class Instruction:
             elif operand.access is not Access.READ and not self.takes_packed:
                 rounds(f"{self.mnemonic}: {name}", tensor)
         for name, tensor, operand in tensors:
-            if operand.access is not Access.READ and not tensor.is_indirect() and not tensor.is_injective():
+            if operand.access is not Access.READ and not tensor.is_injective():
                 raise IllegalOperand(
                     f"{self.mnemonic}: {name} {tensor.describe()} reaches the same element twice",
                     numbers=(f"pattern {tensor.get_pattern()}",),
@@ -394,6 +428,7 @@ class Instruction:
                 )
         self._raise(self.rules(chip))
         engine, engines = self.place(chip)
+        self._raise(place_rules(tensors, engine))
         states = self.state()
         patterns = [_pattern(name, tensor, operand.access) for name, tensor, operand in tensors]
         patterns += [_state_pattern(kind, access, engine, chip) for kind, access in states]
@@ -419,11 +454,6 @@ class Instruction:
 
     def _check_operand(self, name: str, value: Any, operand: Operand) -> None:
         if isinstance(value, NkiTensor):
-            if value.is_indirect() and not operand.dynamic:
-                raise IllegalOperand(
-                    f"{self.mnemonic}: {name} {value.describe()} has a place that is known at run time only",
-                    advice="load it with nisa.dma_copy first, which takes such views",
-                )
             if value.buffer not in operand.memories:
                 allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
                 raise IllegalOperand(

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim.engines import Engine
-from neurosim.memory import WRITTEN
+from neurosim.indirect import IndirectTensor
+from neurosim.memory import WRITTEN, Mask
 from neurosim.numerics import convert, random
 from neurosim.registers import RANDOM, generator
 from neurosim.view import NkiTensor
@@ -51,6 +52,9 @@ class Lanes:
 
     def put(self, tensor: NkiTensor, values: Float32s) -> None:
         """Round float32 values to the tensor's dtype and write them."""
+        if isinstance(tensor, IndirectTensor):
+            tensor.scatter(convert.narrow(values, tensor.dtype).reshape(tensor.shape))
+            return
         array = tensor.array()
         if np.may_share_memory(values, array):
             values = values.copy()  # float32 tensors are read in place, and all is read before anything is written
@@ -59,15 +63,24 @@ class Lanes:
         else:
             self._scatter(tensor, array, convert.narrow(values, tensor.dtype))
 
-    def put_bits(self, tensor: NkiTensor, values: npt.NDArray[Any]) -> None:
-        """Write elements that already have the tensor's dtype (or its size, as raw bits)."""
-        self._scatter(tensor, tensor.array(), values.view(tensor.dtype.numpy))
+    def put_bits(self, tensor: NkiTensor, values: npt.NDArray[Any], where: Mask | None = None) -> None:
+        """Write elements that already have the tensor's dtype (or its size, as raw bits); those in ``where`` alone."""
+        values = values.view(tensor.dtype.numpy)
+        if isinstance(tensor, IndirectTensor):
+            tensor.scatter(values.reshape(tensor.shape), None if where is None else where.reshape(tensor.shape))
+        else:
+            self._scatter(tensor, tensor.array(), values, where)
 
     @staticmethod
-    def _scatter(tensor: NkiTensor, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+    def _scatter(
+        tensor: NkiTensor, array: npt.NDArray[Any], values: npt.NDArray[Any], where: Mask | None = None
+    ) -> None:
         if tensor.partition_axis > 0:
             array = np.moveaxis(array, tensor.partition_axis, 0)
-        array[...] = values.reshape(array.shape)
+        if where is None:
+            array[...] = values.reshape(array.shape)
+        else:
+            np.copyto(array, values.reshape(array.shape), where=where.reshape(array.shape))
 
     def registers(self, kind: str) -> Float32s:
         """Return engine registers, one float32 per partition, to read and write in place."""

@@ -206,11 +206,15 @@ class Storage:
         if self._shadow.min() == state == self._shadow.max():
             self.state, self._shadow = state, None
 
-    def own(self, tensor: NkiTensor, owner: int, only: Mask | None = None) -> None:
-        """Remember which tensor wrote the bytes of a plane last; with ``only`` (its shape), of these elements."""
+    def owners(self, tensor: NkiTensor) -> npt.NDArray[np.uint32]:
+        """Return the number of the tensor that wrote each byte under ``tensor`` last, 0 for none."""
         if self._owners is None:
             self._owners = np.zeros(self.size_bytes, np.uint32)
-        owners = tensor.over(self._owners, 1)
+        return tensor.over(self._owners, 1)
+
+    def own(self, tensor: NkiTensor, owner: int, only: Mask | None = None) -> None:
+        """Remember which tensor wrote the bytes of a plane last; with ``only`` (its shape), of these elements."""
+        owners = self.owners(tensor)
         if only is None:
             owners[...] = owner
         else:

@@ -573,8 +573,14 @@ class NkiTensor(NoOperators):
         return by_lane(row, vector_offset, self._steps[0], self.shape[0], call)
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
-        """Tensor indirection: not built yet."""
-        raise Unsupported(f"indirect view of {self.describe()}: tensor indirection is not built yet")
+        """Return [P, num_elem]: elements along the free axes at offsets that an SBUF tile [P, K] holds; on trn3 only.
+
+        Each group of G partitions (16; 32 on the tensor engine) takes offset i from row i mod G of its own rows of
+        ``index``, column i div G: ``index.size`` of them by default. See :mod:`neurosim.indirection`.
+        """
+        from neurosim.indirection import by_columns
+
+        return by_columns(self, index, num_elem)
 
 
 def _row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:

@@ -48,6 +48,7 @@ TENSORS = (
     "neurosim.rearranging",
     "neurosim.indexing",
     "neurosim.indirect",
+    "neurosim.indirection",
     "neurosim.reshaping",
     "neurosim.memory",
     "neurosim.rules",
@@ -101,6 +102,8 @@ ROWS = (
     Row("neurosim.access_pattern", own=(*FORMATS, *TENSORS)),
     Row("neurosim.rearranging", own=(*FORMATS, *TENSORS)),
     Row("neurosim.indirect", own=(*RECORD, *TENSORS), packages=("numpy",)),
+    # Its rules ask which generation a chip is of.
+    Row("neurosim.indirection", own=(*RECORD, *TENSORS, "neurosim.chip"), packages=("numpy",)),
     Row("neurosim.indexing", own=("neurosim.errors", "neurosim.view"), packages=("numpy",)),
     Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.memory", own=(*RECORD, "neurosim.view"), packages=("numpy",)),

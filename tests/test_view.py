@@ -532,7 +532,7 @@ def test_ap_reinterprets():
         (lambda t: t.ap([[64, 4], [1, 1]], scalar_offset=t[0:1, 0:1]), IllegalOperand, "cannot choose partitions"),
         (lambda t: t.ap([[64, 4], [1, 1]], vector_offset=t[:, 0:1]), IllegalOperand, "cannot choose partitions"),
         (lambda t: t.vector_select(0, t), IllegalOperand, "is in SBUF; it must be in HBM"),
-        (lambda t: t.indirect(t), Unsupported, "not built yet"),
+        (lambda t: t.indirect(t), IllegalOperand, "the index is t"),
     ],
 )
 def test_ap_refuses(call, error, message):

@@ -29,8 +29,8 @@ SHAPE: Final = (32, 16)
 
 _TILE: Final = re.compile(
     r"(?:(?P<memory>sbuf|psum|hbm) )?(?P<dtype>[A-Za-z]\w*)\[(?P<shape>\d+(?:, \d+)*)\]"
-    r"(?: < (?P<below>\d+)| = (?P<value>\d+))?(?: at (?P<start>\d+))?(?P<gaps> with gaps)?"
-    r"(?: (?P<how>gather|select) (?P<index>.+))?"
+    r"(?: < (?P<below>\d+)| = (?P<value>\d+))?(?: at (?P<start>\d+)(?::(?P<byte>\d+))?)?(?P<gaps> with gaps)?"
+    r"(?: (?P<how>gather|select|take (?P<count>\d+) by) (?P<index>.+))?"
 )
 _TABLES: Final = ("also", "refused", "ignored", "shaped")
 """Entries of an instruction's table in the examples that are no operands."""
@@ -47,8 +47,10 @@ class Tile:
         below: whole numbers from 0 up to this, exclusive, are its data; None leaves that to the dtype.
         value: what all elements are, None for random data.
         start: the partition it begins at.
+        byte: the byte of its partitions that it begins at, for a tensor with an address; None for one without.
         gaps: whether its free axes take every second element of a larger tensor.
-        how: ``gather`` for a view with one index per row of axis 0, ``select`` for one with one index in all.
+        how: ``gather`` for a view with one index per row of axis 0, ``select`` for one with one index in all,
+            ``take N by`` for tensor indirection by N offsets.
         index: the tile that holds the indices.
     """
 
@@ -58,6 +60,7 @@ class Tile:
     below: int | None = None
     value: int | None = None
     start: int = 0
+    byte: int | None = None
     gaps: bool = False
     how: str = ""
     index: Tile | None = None
@@ -65,7 +68,8 @@ class Tile:
     def __str__(self) -> str:
         memory = "" if self.memory is Memory.sbuf else f"{self.memory.value} "
         text = f"{memory}{self.dtype or 'T'}{list(self.shape)}"
-        text += f" at {self.start}" if self.start else ""
+        text += f" at {self.start}" if self.start or self.byte is not None else ""
+        text += "" if self.byte is None else f":{self.byte}"
         text += " with gaps" if self.gaps else ""
         return f"{text} {self.how} {self.index}" if self.how else text
 
@@ -185,6 +189,7 @@ def _tile(match: re.Match[str]) -> Tile:
         int(match["below"]) if match["below"] else None,
         int(match["value"]) if match["value"] else None,
         int(match["start"] or 0),
+        int(match["byte"]) if match["byte"] else None,
         bool(match["gaps"]),
         match["how"] or "",
         parse(match["index"]) if match["index"] else None,

@@ -212,6 +212,7 @@ def _kind(operand: Operand | None, annotation: str) -> tuple[str, str]:
             (operand.number, "or a number"),
             (operand.optional, "or None"),
             (operand.dynamic, "its place may be known at run time only"),
+            (operand.indirect, "offsets may choose its elements, on trn3"),
             (operand.strict, "all of it must be written"),
         )
         if applies

@@ -180,6 +180,8 @@ def _tensor(
     if tile.index is None:
         return view, view
     index, _ = _tensor(kernel, dtype, f"{name}_index", tile.index, "whole", np.random.default_rng(7))
+    if tile.how.startswith("take"):
+        return view.indirect(index, int(tile.how.split()[1])), view
     return view.vector_select(0, index) if tile.how == "gather" else view.select(0, index), view
 
 
@@ -191,6 +193,9 @@ def _laid_out(kernel: Kernel, dtype: DType, name: str, tile: Tile, layout: str) 
     def allocated(*shape: int) -> NkiTensor:
         return kernel.allocate(shape, dtype, tile.memory, name)
 
+    if tile.byte is not None:
+        made = kernel.allocate(tile.shape, dtype, tile.memory, name, (tile.start, tile.byte))
+        return made, made
     if tile.start or tile.gaps:
         step = 2 if tile.gaps else 1
         made = allocated(tile.start + rows, *(step * extent for extent in tile.shape[1:]))
