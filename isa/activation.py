@@ -16,7 +16,8 @@ from neurosim import accumulators, dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, lanewise_holes
+from neurosim.holes import lanewise_holes
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.modes import ReduceCmd
 from neurosim.numerics import act, reduce

@@ -13,7 +13,8 @@ import numpy as np
 
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
-from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, rowwise_holes
+from neurosim.holes import rowwise_holes
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import statistics
 from neurosim.rules import Broken, elements_within, same_partitions

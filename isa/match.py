@@ -15,7 +15,8 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, rowwise_holes
+from neurosim.holes import rowwise_holes
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import search
 from neurosim.rules import Broken, axes_within, dtype_in, elements_within, is_number, same_elements, same_partitions

@@ -16,8 +16,9 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, Unsupported
+from neurosim.holes import uninitialized
 from neurosim.indirection import ColumnTensor
-from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit, uninitialized
+from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
 from neurosim.numerics import matmul

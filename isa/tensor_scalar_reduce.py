@@ -11,7 +11,8 @@ from neurosim.accumulators import IDENTITY, accumulate, command_rule, reduced_ho
 from neurosim.chip import Chip
 from neurosim.dtypes import float32
 from neurosim.engines import Engine, Memory
-from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, lanewise_holes
+from neurosim.holes import lanewise_holes
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.modes import ReduceCmd
 from neurosim.numerics import alu

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from neurosim import dtypes
 from neurosim.arrays import kind_of, like, to_numpy
 from neurosim.errors import IllegalOperand, NeurosimError, UnwrittenOutput
-from neurosim.instruction import uninitialized
+from neurosim.holes import uninitialized
 from neurosim.kernel import Kernel, default_name
 from neurosim.memory import WRITTEN, array_bytes
 from neurosim.rules import bounding_box

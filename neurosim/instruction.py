@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
@@ -19,6 +19,11 @@ import numpy as np
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
+from neurosim.holes import Holes as Holes
+from neurosim.holes import first_line
+from neurosim.holes import lanewise_holes as lanewise_holes
+from neurosim.holes import rowwise_holes as rowwise_holes
+from neurosim.holes import uninitialized as uninitialized
 from neurosim.indirect import IndirectTensor
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.kernel import Kernel, current, running
@@ -35,7 +40,6 @@ P = ParamSpec("P")
 C = TypeVar("C", bound="type[Instruction]")
 
 Tile = NkiTensor
-Holes = dict[str, Mask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,8 +399,8 @@ class Instruction:
             raise Uninitialized(
                 f"{self.mnemonic}: {name} {tensor.describe()} {what} {other.describe()}",
                 numbers=(
-                    f"{allocation.name} allocated at {_first(allocation.where)}",
-                    f"{other.name} allocated at {_first(other.where)}",
+                    f"{allocation.name} allocated at {first_line(allocation.where)}",
+                    f"{other.name} allocated at {first_line(other.where)}",
                 ),
                 advice="the two share addresses: read before the other is written, or move one of them",
             )
@@ -472,45 +476,6 @@ class Instruction:
             f"{self.mnemonic}: {name} is {_kind_of(value)}; it must be {wanted}",
             advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
         )
-
-
-def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
-    """Return the error for unwritten bytes that reached something that matters."""
-    return Uninitialized(
-        f"{what}: bytes that nobody wrote are read",
-        numbers=(
-            f"unwritten here: {hole}",
-            f"first read: {origin.operand} of {origin.instruction} at {_first(origin.where)}, "
-            f"{origin.hole} of {origin.tensor}",
-            f"allocated at {_first(origin.allocated)}",
-        ),
-        advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written",
-    )
-
-
-def lanewise_holes(target: NkiTensor, masks: Any) -> Mask:
-    """Return the holes of ``target`` [its shape] when each element depends on the same lane of each operand.
-
-    Operands with one element per partition reach the whole partition; anything else that does not match does too.
-    """
-    rows = target.partitions
-    result = np.zeros((rows, target.free_elements), np.bool_)
-    for mask in masks:
-        if mask.shape[0] == rows and mask.size == result.size:
-            result |= mask.reshape(rows, -1)
-        elif mask.shape[0] == rows:
-            result |= mask.reshape(rows, -1).any(axis=1, keepdims=True)
-        else:
-            result |= bool(mask.any())
-    return result.reshape(target.shape)
-
-
-def rowwise_holes(target: NkiTensor, masks: Iterable[Mask]) -> Mask:
-    """Return the holes of ``target`` [its shape] when each element depends on all of its partition."""
-    rows = np.zeros((target.partitions, 1), np.bool_)
-    for mask in masks:
-        rows |= mask.reshape(target.partitions, -1).any(axis=1, keepdims=True)
-    return np.repeat(rows, target.free_elements, axis=1).reshape(target.shape)
 
 
 def _typed(value: Any) -> Hashable:
@@ -603,7 +568,3 @@ def _memory_advice(memory: Memory, operand: Operand) -> str:
     if operand.memories == (Memory.psum,):
         return "the tensor engine writes PSUM only: allocate it with buffer=nl.psum"
     return "see the instruction's memory types"
-
-
-def _first(where: tuple[str, ...]) -> str:
-    return where[0] if where else "an unknown place"

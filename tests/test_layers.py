@@ -51,6 +51,7 @@ TENSORS = (
     "neurosim.indirection",
     "neurosim.reshaping",
     "neurosim.memory",
+    "neurosim.holes",
     "neurosim.rules",
 )
 SHARED = (
@@ -107,6 +108,7 @@ ROWS = (
     Row("neurosim.indexing", own=("neurosim.errors", "neurosim.view"), packages=("numpy",)),
     Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.memory", own=(*RECORD, "neurosim.view"), packages=("numpy",)),
+    Row("neurosim.holes", own=(*FORMATS, "neurosim.memory", "neurosim.view"), packages=("numpy",)),
     Row("neurosim.rules", own=(*RECORD, "neurosim.view", "neurosim.chip"), packages=("numpy",)),
     # The running kernel, and what every instruction is.
     Row("neurosim.registers", own=(*RECORD, "neurosim.numerics", "neurosim.chip"), packages=("numpy",)),

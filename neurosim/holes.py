@@ -1,0 +1,59 @@
+"""Elements that depend on bytes which nobody wrote: how they spread, and the error when they reach what matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from neurosim.errors import Uninitialized
+from neurosim.memory import HoleOrigin, Mask
+from neurosim.view import NkiTensor
+
+Holes = dict[str, Mask]
+"""Per operand, which of its elements are holes."""
+
+
+def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
+    """Return the error for unwritten bytes that reached something that matters."""
+    return Uninitialized(
+        f"{what}: bytes that nobody wrote are read",
+        numbers=(
+            f"unwritten here: {hole}",
+            f"first read: {origin.operand} of {origin.instruction} at {first_line(origin.where)}, "
+            f"{origin.hole} of {origin.tensor}",
+            f"allocated at {first_line(origin.allocated)}",
+        ),
+        advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written",
+    )
+
+
+def lanewise_holes(target: NkiTensor, masks: Any) -> Mask:
+    """Return the holes of ``target`` [its shape] when each element depends on the same lane of each operand.
+
+    Operands with one element per partition reach the whole partition; anything else that does not match does too.
+    """
+    rows = target.partitions
+    result = np.zeros((rows, target.free_elements), np.bool_)
+    for mask in masks:
+        if mask.shape[0] == rows and mask.size == result.size:
+            result |= mask.reshape(rows, -1)
+        elif mask.shape[0] == rows:
+            result |= mask.reshape(rows, -1).any(axis=1, keepdims=True)
+        else:
+            result |= bool(mask.any())
+    return result.reshape(target.shape)
+
+
+def rowwise_holes(target: NkiTensor, masks: Iterable[Mask]) -> Mask:
+    """Return the holes of ``target`` [its shape] when each element depends on all of its partition."""
+    rows = np.zeros((target.partitions, 1), np.bool_)
+    for mask in masks:
+        rows |= mask.reshape(target.partitions, -1).any(axis=1, keepdims=True)
+    return np.repeat(rows, target.free_elements, axis=1).reshape(target.shape)
+
+
+def first_line(where: tuple[str, ...]) -> str:
+    """Return the innermost line of a call stack."""
+    return where[0] if where else "an unknown place"
