@@ -62,7 +62,7 @@ def test_an_instruction_s_page():
     page = pages.page("tensor_tensor")
     assert page.startswith("# tensor_tensor\n\ndst = data1 \\<op> data2, element by element.\n")
     assert "nisa.tensor_tensor(dst, data1, data2, op, engine=nisa.engine.unknown, name=None)" in page
-    assert "| `data1` | read | tensor in SBUF or PSUM |  |" in page
+    assert "| `data1` | read | tensor in SBUF or PSUM, offsets may choose its elements, on trn3 |  |" in page
     assert (
         "| `op=nl.power, engine=nisa.engine.vector` | all | nl.power runs on GpSimd only; leave engine= out |" in page
     )
