@@ -1,36 +1,46 @@
 """Matrix multiplication on the tensor engine.
 
 Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``; four passes of float32: measured, hardware
-facts A.4.3.
+facts A.4.3. ``perf_mode`` is taken as the text ``"double_row"`` too, as nki-library writes it.
+
+*Assumed*: tfloat32 takes one pass, as its documented peak rate is bfloat16's; in double_row the two products of a cell
+join its sum one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
-from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, Unsupported
-from neurosim.holes import uninitialized
-from neurosim.indirection import ColumnTensor
+from neurosim.errors import UnknownBehavior
 from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
+from neurosim.lanes import Float32s, Lanes
+from neurosim.memory import MATMUL
 from neurosim.numerics import matmul
-from neurosim.rules import Broken, bounding_box, dtype_in, same_dtype, within_bank
+from neurosim.rules import Broken, dtype_in, same_dtype, within_bank
 from neurosim.streams import stream
+from neurosim.systolic import (
+    accumulate_rule,
+    admit_sum,
+    array_tile,
+    fits_tile,
+    no_tile_with_indirection,
+    product_holes,
+    sum_into,
+    tiling_rules,
+)
 from neurosim.work import Matmul, Work
 
-FLOATS = (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.bfloat16, dtypes.float16, dtypes.float32)
-
-
-GATHERED = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float8_e4m3fn)
+EIGHT_BITS: Final = (dtypes.float8_e4m3, dtypes.float8_e5m2)
+GATHERED: Final = (dtypes.float16, dtypes.bfloat16, *EIGHT_BITS, dtypes.float8_e4m3fn)
 """Formats of operands that offsets choose."""
+WIDE: Final = (dtypes.float32, dtypes.tfloat32)
 
 
 class MatmulPerfMode(Enum):
@@ -45,6 +55,8 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     ``accumulate=False`` overwrites, ``True`` adds to what a matmul wrote, ``None`` adds where a matmul wrote and
     overwrites elsewhere. ``is_transpose`` moves the bits of ``stationary``, with an identity as ``moving``.
+    ``tile_position`` and ``tile_size`` choose a part of the array, and parts work side by side. ``double_row`` takes
+    8-bit operands [K, 2, M] and [K, 2, N], in the time of K rows.
     """
 
     state_written = MATMUL
@@ -63,32 +75,20 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Shapes within the array and a PSUM bank, dtypes that go together."""
-        if not (self.accumulate is None or (np.ndim(self.accumulate) == 0 and self.accumulate in (True, False))):
-            yield Broken(f"accumulate={self.accumulate!r}", (), "pass None, True or False")
-            return
+        yield accumulate_rule(self.accumulate)
+        if self.perf_mode not in (*MatmulPerfMode, *(mode.value for mode in MatmulPerfMode)):
+            yield Broken(f"perf_mode={self.perf_mode!r} is not a nisa.matmul_perf_mode", (), "none or double_row")
+        yield from tiling_rules(self.tile_position, self.tile_size, chip)
+        if self._is_double():
+            yield from self._double_rules(chip)
         yield from self._shape_rules(chip)
         yield from self._indirection_rules()
-        for label, tiling in (("tile_position", self.tile_position), ("tile_size", self.tile_size)):
-            if not isinstance(tiling, (tuple, list)):
-                yield Broken(f"{label}={tiling!r} is not a (rows, columns) pair", (), "leave it out")
-        floats = FLOATS if chip.generation < 4 else (*FLOATS, dtypes.float8_e4m3fn)
-        if not self.is_transpose:
-            yield dtype_in("stationary", self.stationary, floats)
-            yield dtype_in("moving", self.moving, floats)
-            wide = [tile.dtype == dtypes.float32 for tile in (self.stationary, self.moving)]
-            if any(wide) and not all(wide):
-                yield Broken(
-                    f"stationary is {self.stationary.dtype} and moving is {self.moving.dtype}; "
-                    "float32 goes with float32 only",
-                    (f"stationary  {self.stationary.describe()}", f"moving      {self.moving.describe()}"),
-                    "cast the narrower one to float32, or both to bfloat16, with nisa.tensor_copy",
-                )
-            results = (dtypes.float32,) if chip.generation < 4 else (dtypes.float32, dtypes.bfloat16)
-            yield dtype_in("dst", self.dst, results)
-        else:
+        if self.is_transpose:
             yield same_dtype("dst", self.dst, "stationary", self.stationary)
             if self.accumulate:
                 yield Broken("accumulate=True with is_transpose", (), "a transpose overwrites")
+        else:
+            yield from self._dtype_rules(chip)
 
     def _indirection_rules(self) -> Iterator[Broken | None]:
         """What the array gathers; *assumed*: the manual's list of dtypes is about what it reads, not about dst."""
@@ -97,9 +97,42 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
                 yield dtype_in(name, tile, GATHERED)
         if self.is_transpose and self.moving.is_indirect():
             yield Broken("moving is chosen by offsets, with is_transpose", (), "gather it with nisa.tensor_copy first")
-        indirect = any(tile.is_indirect() for tile in (self.dst, self.stationary, self.moving))
-        if indirect and tuple(self.tile_position) not in ((), (0, 0)):
-            yield Broken(f"tile_position {self.tile_position} with tensor indirection", (), "leave it out")
+        yield no_tile_with_indirection(self.tile_position, self.dst, self.stationary, self.moving)
+
+    def _dtype_rules(self, chip: Chip) -> Iterator[Broken | None]:
+        floats = (*EIGHT_BITS, dtypes.bfloat16, dtypes.float16, *WIDE)
+        pair = (self.stationary, self.moving)
+        for label, tile in zip(("stationary", "moving"), pair, strict=True):
+            yield dtype_in(label, tile, floats if chip.generation < 4 else (*floats, dtypes.float8_e4m3fn))
+        numbers = (f"stationary  {self.stationary.describe()}", f"moving      {self.moving.describe()}")
+        formats = f"stationary is {self.stationary.dtype} and moving is {self.moving.dtype}"
+        if len({tile.dtype in WIDE for tile in pair}) > 1:
+            wide = next(tile.dtype for tile in pair if tile.dtype in WIDE)
+            yield Broken(
+                f"{formats}; {wide} goes with {' and '.join(WIDE) if wide != dtypes.float32 else wide} only",
+                numbers,
+                "cast the narrower one to float32, or both to bfloat16, with nisa.tensor_copy",
+            )
+        if {tile.dtype for tile in pair} == {dtypes.float8_e4m3, dtypes.float8_e4m3fn}:
+            yield Broken(f"{formats}; the two cannot be mixed", numbers, "give both one of the formats")
+        yield dtype_in("dst", self.dst, (dtypes.float32,) if chip.generation < 4 else (dtypes.float32, dtypes.bfloat16))
+
+    def _double_rules(self, chip: Chip) -> Iterator[Broken | None]:
+        if chip.generation < 3:
+            yield Broken("perf_mode double_row needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "leave it out")
+        if self.is_transpose:
+            yield Broken("is_transpose with perf_mode double_row", (), "a transpose takes no perf_mode")
+        tile = array_tile(self.tile_position, self.tile_size, chip)
+        if tile is not None and tile.columns != chip.tensor.columns:
+            yield Broken(f"column tiling (tile_size={tile[2:]}) with perf_mode double_row", (), "tile rows only")
+        for label, operand in (("stationary", self.stationary), ("moving", self.moving)):
+            yield dtype_in(label, operand, EIGHT_BITS if chip.generation < 4 else (*EIGHT_BITS, dtypes.float8_e4m3fn))
+            if operand.ndim < 3 or operand.shape[1] != 2:
+                yield Broken(
+                    f"{label} is {list(operand.shape)}; with double_row its first free axis must be 2",
+                    (f"{label}  {operand.describe()}",),
+                    "half of K lies on the partitions, and that axis has the two halves: [K / 2, 2, columns]",
+                )
 
     def _shape_rules(self, chip: Chip) -> Iterator[Broken | None]:
         rows, columns, moving = self._sizes()
@@ -116,6 +149,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
                 numbers,
                 f"split the columns into tiles of at most {chip.tensor.columns}",
             )
+        yield fits_tile(array_tile(self.tile_position, self.tile_size, chip), self.stationary, columns)
         bank = chip.psum.bank_bytes // self.dst.dtype.size_bytes
         if chip.generation < 4 and moving > bank:
             yield Broken(
@@ -133,34 +167,20 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             yield within_bank("dst", self.dst, chip.psum.bank_bytes)
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
-        """The tensor engine; modes that are not built, and bfloat16 sums, are refused here."""
-        tiling = (tuple(self.tile_position), tuple(self.tile_size))
-        if tiling not in (((), ()), ((0, 0), (128, 128))):
-            raise Unsupported(
-                f"nc_matmul: row and column tiling (tile_position={tiling[0]}, tile_size={tiling[1]}) is not built yet",
-                advice="leave both out: the whole array is used",
-            )
-        if self.perf_mode is not MatmulPerfMode.none:
-            if self.perf_mode is not MatmulPerfMode.double_row:
-                raise IllegalOperand(f"nc_matmul: perf_mode={self.perf_mode!r} is not a nisa.matmul_perf_mode")
-            raise Unsupported("nc_matmul: perf_mode double_row is not built yet", advice="leave perf_mode out")
-        if self.dst.dtype != dtypes.float32 and not self.is_transpose:
-            raise Unsupported(
-                f"nc_matmul: sums in {self.dst.dtype} PSUM are not built yet: no public text says when they round",
+        """The tensor engine; where several passes would each write bfloat16 sums, it is unknown what they give."""
+        if self.dst.dtype == dtypes.bfloat16 and not self.is_transpose and self._passes() > 1:
+            raise UnknownBehavior(
+                "nc_matmul: float32 operands take four passes, and no public text says whether each rounds in "
+                "bfloat16 PSUM",
                 numbers=(f"dst  {self.dst.describe()}",),
-                advice="give dst float32, and convert as you copy it to SBUF",
+                advice="give dst float32 and convert as you copy it to SBUF, or cast the operands to bfloat16",
             )
         return super().place(chip)
 
     def admit(self, lanes: Lanes) -> None:
-        """Refuse ``accumulate=True`` where no matmul wrote, and None where a matmul wrote what depends on a hole."""
-        if self.accumulate and lanes.where_written(self.dst) != MATMUL:
-            self._refuse_accumulate(lanes)
-        elif self.accumulate is None and not self.is_transpose:
-            origin = self.dst.allocation.storage.travelled(self.dst)
-            if origin is not None:
-                hole = bounding_box(lanes.states(self.dst) == HOLE)
-                raise uninitialized(f"nc_matmul: accumulating onto dst {self.dst.describe()}", hole, origin)
+        """Sums begin with a matmul."""
+        if not self.is_transpose:
+            admit_sum("nc_matmul", self.dst, self.accumulate, lanes)
 
     def execute(self, lanes: Lanes) -> None:
         """Multiply into PSUM according to what it holds."""
@@ -170,69 +190,18 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         for name, hint in (("stationary", self.is_stationary_onezero), ("moving", self.is_moving_onezero)):
             if hint and getattr(self, name).dtype == dtypes.float32:
                 self._check_onezero(lanes, name)
-        overwrite = self._overwrites(lanes)
-        psum = self.dst.array()
-        if isinstance(self.dst, ColumnTensor) and not overwrite and self.dst.repeats():
-            raise UnknownBehavior(
-                "nc_matmul: adding twice to one place of dst, which offsets choose",
-                numbers=(f"dst  {self.dst.describe()}",),
-                advice="give each offset once, or accumulate=False",
-            )
-        values = psum if psum.ndim == 2 and not self.dst.is_indirect() else np.ascontiguousarray(self.dst.lanes())
-        stationary, moving = self.stationary, self.moving
-        matmul.matmul_into(
-            values,
-            lanes.bits(stationary),
-            stationary.dtype,
-            lanes.bits(moving),
-            moving.dtype,
-            self._passes(),
-            overwrite,
-        )
-        if values is not psum:
-            lanes.put_bits(self.dst, values)
+        stationary, moving = (self._rows(lanes, tile) for tile in (self.stationary, self.moving))
+        formats = self.stationary.dtype, self.moving.dtype
 
-    def _overwrites(self, lanes: Lanes) -> bool:
-        """Decide between overwriting and adding, from what wrote the destination."""
-        if self.accumulate is not None and not self.accumulate:
-            return True
-        state = lanes.where_written(self.dst)
-        if state == MATMUL or self.accumulate:
-            return False
-        if state == UNWRITTEN:
-            return True
-        self._refuse_foreign(lanes)
-        # where no matmul wrote, adding to zero is overwriting: a pass sums from +0, so it never is -0
-        zeros = np.zeros((self.dst.partitions, self.dst.free_elements), self.dst.dtype.numpy)
-        lanes.put_bits(self.dst, zeros, where=np.not_equal(lanes.states(self.dst), MATMUL))
-        return False
+        def compute(psum: Float32s, overwrite: bool) -> None:
+            matmul.matmul_into(psum, stationary, formats[0], moving, formats[1], self._passes(), overwrite)
 
-    def _refuse_accumulate(self, lanes: Lanes) -> None:
-        states = lanes.states(self.dst)
-        if (states < WRITTEN).any():
-            raise Uninitialized(
-                "nc_matmul: accumulate=True onto PSUM that nobody wrote",
-                numbers=(f"dst  {self.dst.describe()}", f"unwritten: {bounding_box(states < WRITTEN)}"),
-                advice="begin with accumulate=False, e.g. accumulate=(k > 0), or leave accumulate out",
-            )
-        if (states == WRITTEN).any() and lanes.chip.generation < 4:
-            raise UnknownBehavior(
-                "nc_matmul: accumulate=True onto PSUM that another instruction than a matmul wrote",
-                numbers=(
-                    f"dst  {self.dst.describe()}",
-                    f"written otherwise: {bounding_box(states == WRITTEN)}",
-                ),
-                advice="the manual calls this undefined before NeuronCore-v4: begin with accumulate=False",
-            )
+        sum_into("nc_matmul", self.dst, self.accumulate, lanes, compute)
 
-    def _refuse_foreign(self, lanes: Lanes) -> None:
-        foreign = (lanes.states(self.dst) == WRITTEN) & (self.dst.array() != 0)
-        if foreign.any():
-            raise UnknownBehavior(
-                "nc_matmul: accumulate=None onto values that another instruction than a matmul wrote",
-                numbers=(f"dst  {self.dst.describe()}", f"written otherwise: {bounding_box(foreign)}"),
-                advice="say accumulate=False to overwrite them, or use a new PSUM tile",
-            )
+    def _rows(self, lanes: Lanes, tile: Tile) -> Any:
+        """Return an operand as [K, columns]; in double_row K counts the two halves of a partition after each other."""
+        bits = lanes.bits(tile)
+        return bits.reshape(2 * tile.partitions, -1) if self._is_double() else bits
 
     def _check_onezero(self, lanes: Lanes, name: str) -> None:
         values = lanes.f32(getattr(self, name))
@@ -252,33 +221,40 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             )
         lanes.put_bits(self.dst, lanes.bits(self.stationary).T)
 
+    def _is_double(self) -> bool:
+        return self.perf_mode in (MatmulPerfMode.double_row, "double_row")
+
     def _sizes(self) -> tuple[int, int, int]:
-        """Return K, and the columns of stationary and of moving."""
-        return self.stationary.partitions, self.stationary.free_elements, self.moving.free_elements
+        """Return rows of the array, and the columns of stationary and of moving."""
+        depth = 2 if self._is_double() else 1
+        return self.stationary.partitions, self.stationary.free_elements // depth, self.moving.free_elements // depth
 
     def _passes(self) -> int:
-        return 4 if self.stationary.dtype == dtypes.float32 and not self.is_transpose else 1
+        wide = dtypes.float32 in (self.stationary.dtype, self.moving.dtype)
+        return 4 if wide and not self.is_transpose else 1
 
     def holes(self, holes: Holes) -> Holes:
         """A hole in a stationary column reaches a row of dst, one in a moving column a column of dst."""
-        mask = np.zeros((self.dst.partitions, self.dst.free_elements), np.bool_)
-        if "stationary" in holes:
-            mask |= holes["stationary"].reshape(self.stationary.partitions, -1).any(axis=0).reshape(-1, 1)
-        if "moving" in holes:
-            mask |= holes["moving"].reshape(self.moving.partitions, -1).any(axis=0)
-        return {"dst": mask.reshape(self.dst.shape)}
+        _, columns, moving = self._sizes()
+        rows, others = (
+            np.any(holes.get(name, np.zeros(extent, np.bool_)).reshape(-1, extent), axis=0)
+            for name, extent in (("stationary", columns), ("moving", moving))
+        )
+        return {"dst": product_holes(self.dst, rows, others)}
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """LoadStationary and the passes; a one-zero hint halves the passes of float32."""
         rows, columns, moving = self._sizes()
-        passes = self._passes()
+        passes, depth = self._passes(), 2 if self._is_double() else 1
+        loads = 2 if passes == 4 and not self.is_stationary_onezero else 1
         if passes == 4:
             passes //= 2 ** (self.is_stationary_onezero + self.is_moving_onezero)
-        flops = 0 if self.is_transpose else 2 * rows * columns * moving
-        loads = 2 if self._passes() == 4 and not self.is_stationary_onezero else 1
+        flops = 0 if self.is_transpose else 2 * depth * rows * columns * moving
         dtype = max(self.stationary.dtype, self.moving.dtype, key=lambda dtype: dtype.size_bytes)
+        tile = array_tile(self.tile_position, self.tile_size, chip) or (0, 0, 0, 0)
         step_bytes = stream(self.moving).step_bytes
-        return (Matmul(rows, columns, moving, dtype, passes, loads, self.is_transpose, flops, step_bytes),)
+        shape = (rows, columns, moving)
+        return (Matmul(*shape, dtype, passes, loads, self.is_transpose, flops, step_bytes, depth, *tile),)
 
 
 nc_matmul = emit(NcMatmul)

@@ -109,8 +109,10 @@ def _check_work(work: Work) -> None:
             streams = (*work.inputs, *([work.output] if work.output is not None else []))
             good, counts = bool(streams), (work.elements, work.pointers, *(stream.step_bytes for stream in streams))
         case Matmul():
-            good = work.loads >= 1 and work.passes >= 1
-            counts = (work.rows, work.columns, work.moving, work.passes, work.loads, work.flops, work.moving_step_bytes)
+            good = work.loads >= 1 and work.passes >= 1 and work.depth >= 1
+            tile = (work.tile_row, work.tile_column, work.tile_rows, work.tile_columns)
+            sizes = (work.rows, work.columns, work.moving, work.passes, work.loads, work.flops)
+            counts = (*sizes, work.moving_step_bytes, work.depth, *tile)
         case Transfer():
             good = work.descriptors >= 1 and work.generation in ("hwdge", "swdge", "none")
             counts = (work.descriptors, work.descriptor_bytes, work.read_bytes, work.written_bytes)

@@ -66,15 +66,17 @@ class Matmul:
     """LoadStationary and its MATMULs on the 128 × 128 array.
 
     Attributes:
-        rows: contraction size K, partitions of both operands.
+        rows: rows of the array, partitions of both operands.
         columns: free size of the stationary operand, M.
         moving: free size of the moving operand, N.
         dtype: format of the operands (the wider of the two).
         passes: times that the moving operand streams through: 1, or 4 for float32.
         loads: LoadStationary instructions: 1, or 2 for float32 (high and low halves).
         transpose: whether the array only moves bits.
-        flops: floating-point operations that count as useful: 2·K·M·N, 0 for a transpose.
+        flops: floating-point operations that count as useful: 2·K·M·N with the depth in K, 0 for a transpose.
         moving_step_bytes: distance between neighbours along the moving operand's most minor free axis, in bytes.
+        depth: products that a cell adds up at once: 2 for 8-bit operands in double_row, 4 for MX, else 1.
+        tile_row, tile_column, tile_rows, tile_columns: the part of the array that works, all 0 for the whole of it.
     """
 
     rows: int
@@ -86,6 +88,11 @@ class Matmul:
     transpose: bool
     flops: int
     moving_step_bytes: int = 0
+    depth: int = 1
+    tile_row: int = 0
+    tile_column: int = 0
+    tile_rows: int = 0
+    tile_columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

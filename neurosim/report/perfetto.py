@@ -1,7 +1,8 @@
 """A timeline as a trace that https://ui.perfetto.dev opens: Chrome's JSON, written event by event.
 
 Each core is a process and each engine a track. The tensor engine has two: a LoadStationary runs behind the MATMUL
-before it, and slices that overlap in part cannot nest. Each DMA queue is an asynchronous track whose slices last from
+before it, and slices that overlap in part cannot nest. MATMULs that stream at the same time, on tiles of the array,
+have tracks of their own behind all others. Each DMA queue is an asynchronous track whose slices last from
 trigger to completion.
 
 Viewers keep whole nanoseconds, and round start and duration each by itself. So both are cut to whole nanoseconds
@@ -219,7 +220,10 @@ class _Core:
         self._signatures = np.array(program.signature_ids, dtype=np.int64)
         self._stacks = np.array(program.stack_ids, dtype=np.int64)
         self._from_lines = np.array([not options.lines or _comes_from(s, options.lines) for s in program.stacks], bool)
-        names = [timeline.units[0], LOADS, *timeline.units[1:]]
+        self._beside = _beside(timeline.ops)
+        sides = [f"{ENGINES[0]} ({side + 1})" for side in range(1, int(self._beside.max(initial=0)) + 1)]
+        names = [timeline.units[0], LOADS, *timeline.units[1:], *sides]
+        self._sides = frozenset(sides)
         self._threads = {name: self._process + number for number, name in enumerate(names, 1)}
 
     def events(self, title: str) -> Iterator[list[str]]:
@@ -238,7 +242,7 @@ class _Core:
         pid = self._process
         lines = [_meta("process_name", pid, pid, title), _meta("process_sort_index", pid, pid, self._timeline.core)]
         for name, thread in self._threads.items():
-            if self._is_shown(ENGINES[0] if name == LOADS else name):
+            if self._is_shown(ENGINES[0] if name == LOADS or name in self._sides else name):
                 lines.append(_meta("thread_name", pid, thread, name))
                 lines.append(_meta("thread_sort_index", pid, thread, thread))
                 at = f'"ts":{_us(self._options.first_ps)},"pid":{pid},"tid":{thread}'
@@ -258,8 +262,10 @@ class _Core:
         threads = np.array([self._threads[name] for name in timeline.units], dtype=np.int64)
         for begin in range(0, len(timeline.ops), _CHUNK):
             ops = timeline.ops[begin : begin + _CHUNK]
-            ops = ops[shown[ops["unit"]] & self._wanted(ops["record"], ops["start_ps"], ops["end_ps"])]
+            wanted = shown[ops["unit"]] & self._wanted(ops["record"], ops["start_ps"], ops["end_ps"])
+            ops, beside = ops[wanted], self._beside[begin : begin + _CHUNK][wanted]
             thread = np.where(ops["kind"] == Op.LOAD_STATIONARY, self._threads[LOADS], threads[ops["unit"]])
+            thread = np.where(beside > 0, self._process + len(self._threads) - len(self._sides) + beside, thread)
             if len(ops):
                 yield self._lines(ops, thread)
 
@@ -327,6 +333,21 @@ class _Core:
             f'{{"name":"{name}","cat":"queue","ph":"{phase}","id2":{{"local":"{lane:#x}"}},"pid":{self._process},'
             f'"tid":{self._process},"ts":{_us(at_ps)}{args}}}'
         )
+
+
+def _beside(ops: NDArray[Any]) -> Ints:
+    """Return, by op, how many tracks after the engine's own it stands: 0, but for MATMULs beside others on tiles."""
+    beside = np.zeros(len(ops), dtype=np.int64)
+    streams = np.flatnonzero(ops["kind"] == Op.MATMUL)  # all on one engine, in order of their start
+    starts, ends = ops["start_ps"][streams], ops["end_ps"][streams]
+    if (starts[1:] >= np.maximum.accumulate(ends)[:-1]).all():
+        return beside
+    reached: list[int] = []
+    for op, start, end in zip(streams.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        side = next((side for side, until in enumerate(reached) if until <= start), len(reached))
+        reached[side : side + 1] = [end]
+        beside[op] = side
+    return beside
 
 
 def _us(ps: int) -> str:

@@ -19,6 +19,9 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import SimulatorBug
 from neurosim.work import AccumulatorRead, Handshake, Lanewise, Matmul, Stream
 
+ARRAY_CUTS: Final = 4
+"""Into how many parts the rows of the array, and its columns, can be cut at most."""
+
 
 class Cost(NamedTuple):
     """What one instruction costs on its engine, in picoseconds."""
@@ -35,12 +38,14 @@ class MatmulCost(NamedTuple):
         load_ps: how long a LoadStationary needs the array's spare weight registers.
         stream_ps: issue interval of one MATMUL.
         latency_ps: from a MATMUL's start to its result in PSUM.
+        cells: numbers of the parts of the array that work, empty for the whole of it.
     """
 
     pairs: int
     load_ps: int
     stream_ps: int
     latency_ps: int
+    cells: tuple[int, ...] = ()
 
 
 class _Cycles(NamedTuple):
@@ -97,7 +102,9 @@ def _handshake(work: Handshake, chip: Chip) -> Cost:
 
 
 def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
-    """Return what an ``nc_matmul`` costs on a warm array (2.4 GHz on trn2, no throttle).
+    """Return what an ``nc_matmul`` or an ``nc_matmul_mx`` costs on a warm array (2.4 GHz on trn2, no throttle).
+
+    Rows that add several products in a cycle (double_row, MX) take no longer than others; neither does a tile.
 
     A transpose may run in the background of the next one, and then holds the array for a part of its stream only;
     without a transpose mode it is a multiplication by ones and zeros, which takes several passes for 4-byte elements.
@@ -112,10 +119,21 @@ def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
     cycles = passes / work.loads * (columns + tensor.pass_overhead_cycles)
     latency = tensor.transpose_latency_cycles if work.transpose else tensor.latency_cycles
     held = cycles * tensor.transpose_hold_ratio if work.transpose else cycles
-    load = tensor.fast_load_cycles if work.dtype.size_bytes <= 2 else tensor.load_cycles
+    is_narrow = work.dtype.size_bytes <= 2 or work.depth > 1  # several 8-bit values are loaded in the time of one
+    load = tensor.fast_load_cycles if is_narrow else tensor.load_cycles
     clock = tensor.clock_ghz
     latency_ps = picoseconds(cycles, clock) + picoseconds(latency, clock)
-    return MatmulCost(work.loads, picoseconds(load, clock), picoseconds(held, clock), latency_ps)
+    return MatmulCost(work.loads, picoseconds(load, clock), picoseconds(held, clock), latency_ps, _cells(work, chip))
+
+
+def _cells(work: Matmul, chip: Chip) -> tuple[int, ...]:
+    """Return the parts of the array, of a fourth of its rows by a fourth of its columns, that a tile covers."""
+    if work.tile_rows == 0:
+        return ()
+    height, width = chip.tensor.rows // ARRAY_CUTS, chip.tensor.columns // ARRAY_CUTS
+    rows = range(work.tile_row // height, -(-(work.tile_row + work.tile_rows) // height))
+    columns = range(work.tile_column // width, -(-(work.tile_column + work.tile_columns) // width))
+    return tuple(ARRAY_CUTS * row + column for row in rows for column in columns)
 
 
 def table_set(function: str | None, scalar: Scalar) -> str | None:
@@ -268,6 +286,11 @@ def _vector_memset(work: Lanewise, chip: Chip) -> _Cycles:
     return _vector(work, chip, rate, vector.memset_latency_cycles)
 
 
+def _vector_quantize(work: Lanewise, chip: Chip) -> _Cycles:
+    """Documented as four elements per partition and cycle, like the 4x performance mode."""
+    return _vector(work, chip, chip.vector.quad_cycles_per_element)
+
+
 def _vector_shuffle(work: Lanewise, chip: Chip) -> _Cycles:
     return _vector(work, chip, chip.vector.single_cycles_per_element, chip.vector.shuffle_latency_cycles)
 
@@ -386,6 +409,7 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "copy_predicated": _vector_predicated,
         "stream_shuffle": _vector_shuffle,
         "mask_load": _vector_mask_load,
+        "quantize_mx": _vector_quantize,
         # documented as one element per cycle (bn_stats, max8, find_index8, match_replace8, range_select), as two
         # tiles (scalar_tensor_tensor), or assumed: a predicate and a tile, a reduction of what passes
         "bn_stats": _vector_one_per_cycle,

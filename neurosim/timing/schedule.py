@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from neurosim.errors import SimulatorBug
 from neurosim.timing.dma import DmaEngines, SharedHbm, TransferCost
-from neurosim.timing.laws import MatmulCost
+from neurosim.timing.laws import ARRAY_CUTS, MatmulCost
 from neurosim.timing.lower import ComputeCost, Plan, Pool
 from neurosim.timing.timeline import ENGINES, Op, Stall
 
@@ -72,6 +72,7 @@ class Schedule:
         self._unit_free = [0] * units
         self._unit_last = [-1] * units
         self._unit_retired = [0] * units  # an engine completes in order
+        self._cells_free: list[list[int]] = [[] for _ in range(units)]  # empty: as the unit
         self._tables: list[str | None] = [None] * units
         self._quadrants: list[tuple[int, ...] | None] = [None] * units
         self._queue_free = [0] * plan.queue_count
@@ -195,10 +196,14 @@ class Schedule:
         """Issue LoadStationary and MATMUL pairs; return when the next load may begin, and the completion.
 
         A load fills spare weight registers while the MATMUL before it streams. They are spare again once the
-        load's own MATMUL has begun.
+        load's own MATMUL has begun. Tiles of the array that share no cell stream at the same time.
         """
         load, reason, free = self.starts_ps[record], self.reasons[record], self._unit_free[unit]
-        pairs, load_ps, stream_ps, latency_ps = cost
+        pairs, load_ps, stream_ps, latency_ps, cells = cost
+        parts = self._cells_free[unit]
+        if cells:
+            parts = parts or [free] * ARRAY_CUTS**2
+            free = max(parts[cell] for cell in cells)
         stream = load
         for _ in range(pairs):
             loaded = load + load_ps
@@ -207,6 +212,12 @@ class Schedule:
             self.ops.extend((record, unit, _LOAD_STATIONARY, reason, load, loaded))
             self.ops.extend((record, unit, _MATMUL, _NONE, stream, free))
             load, reason = stream, _NONE
+        if cells:
+            for cell in cells:
+                parts[cell] = free
+            self._cells_free[unit], free = parts, max(free, self._unit_free[unit])
+        elif parts:
+            self._cells_free[unit] = []  # all of them are free when the whole array is
         self._unit_free[unit] = free
         return stream, stream + latency_ps
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import neurosim
 from neurosim.engines import Engine
-from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, Unsupported
+from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior
 from neurosim.work import Matmul
 
 F = np.float32
@@ -442,7 +442,7 @@ def with_dst(shape, dtype=nl.float32, buffer=nl.psum, view=lambda t: t, **option
         ),
         (with_dst((16, 24), accumulate="yes"), (8, 16, 24), "accumulate='yes'"),
         (with_dst((16, 24), accumulate=2), (8, 16, 24), "accumulate=2"),
-        (with_dst((16, 24), perf_mode="double_row"), (8, 16, 24), "perf_mode='double_row' is not a nisa"),
+        (with_dst((16, 24), perf_mode="double"), (8, 16, 24), "perf_mode='double' is not a nisa.matmul_perf_mode"),
     ],
 )
 def test_refuses(machine, rng, body, shape, message):
@@ -496,37 +496,6 @@ def test_refuses_operands_elsewhere(machine, rng):
 def test_refuses_different_contraction_sizes(machine, rng):
     arrays = rng.standard_normal((8, 16)).astype(BF16), rng.standard_normal((9, 24)).astype(BF16)
     assert "stationary has 8 rows (K) and moving has 9" in machine.refused(with_dst((16, 24)), *arrays)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"tile_position": (64, 0), "tile_size": (64, 128)},
-        {"tile_position": [0, 0], "tile_size": [32, 32]},
-        {"perf_mode": nisa.matmul_perf_mode.double_row},
-    ],
-)
-def test_modes_that_are_not_built_say_so(machine, rng, options):
-    text = machine.refused(with_dst((16, 24), **options), *operands(rng, (8, 16, 24)), error=Unsupported)
-    assert "not built yet" in text
-
-
-@pytest.mark.parametrize("values", [True, False])
-def test_sums_in_bfloat16_psum_are_refused_in_words(rng, values):
-    """NeuronCore-v4 has them, and no public text says when they round; before, the dtype itself is refused."""
-
-    def kernel(a, b):
-        stationary, moving = (nl.ndarray(x.shape, x.dtype, nl.sbuf) for x in (a, b))
-        nisa.dma_copy(dst=stationary, src=a)
-        nisa.dma_copy(dst=moving, src=b)
-        nisa.nc_matmul(dst=nl.ndarray((16, 24), nl.bfloat16, nl.psum), stationary=stationary, moving=moving)
-
-    arrays = operands(rng, (8, 16, 24))
-    with pytest.raises(Unsupported, match="sums in bfloat16 PSUM are not built yet") as caught:
-        neurosim.simulate(kernel, "trn3", values=values)(*arrays)
-    assert "give dst float32" in str(caught.value)
-    with pytest.raises(IllegalOperand, match="dst is bfloat16; it must be float32"):
-        neurosim.simulate(kernel, "trn2", values=values)(*arrays)
 
 
 def test_the_whole_array_is_no_tiling(machine, rng):

@@ -1,0 +1,199 @@
+"""What the tensor engine's instructions share: tiles of the array, and sums in PSUM.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``, "Tiling mode" and "Accumulation mode";
+bfloat16 sums: ``nki/guides/architecture/trainium3_arch.rst``, "BF16 Matmul Results in PSUM".
+
+On tiling the documentation contradicts itself: ``nc_matmul`` describes row and column tiles, and its parameters
+``tile_position`` and ``tile_size`` allow rows only. neurosim follows the description, which public kernels rely on.
+
+*Assumed*: float32 results become bfloat16 by rounding to nearest even. The hardware can also round stochastically,
+and no parameter of NKI asks for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import index as as_int
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim import dtypes
+from neurosim.chip import Chip
+from neurosim.errors import Uninitialized, UnknownBehavior
+from neurosim.holes import uninitialized
+from neurosim.indirection import ColumnTensor
+from neurosim.instruction import Tile
+from neurosim.lanes import Float32s, Lanes
+from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
+from neurosim.rules import Broken, bounding_box
+
+Compute = Callable[[Float32s, bool], None]
+"""Multiplies into a float32 [M, N] array: in place of what it holds, or added to it."""
+
+
+class ArrayTile(NamedTuple):
+    """A part of the array: where it begins, and how large it is. Tiles that share no cell work at the same time."""
+
+    row: int
+    column: int
+    rows: int
+    columns: int
+
+
+def pair(value: Any) -> tuple[int, int] | None:
+    """Return a parameter as two whole numbers, None if it is anything else."""
+    try:
+        first, second = (as_int(entry) for entry in value)
+    except (TypeError, ValueError):
+        return None
+    return first, second
+
+
+def array_tile(position: Any, size: Any, chip: Chip) -> ArrayTile | None:
+    """Return the tile that parameters which break no rule ask for, None for the whole array."""
+    where, extents = pair(position), pair(size)
+    whole = (chip.tensor.rows, chip.tensor.columns)
+    return None if where is None or extents is None or extents == whole else ArrayTile(*where, *extents)
+
+
+def tiling_rules(position: Any, size: Any, chip: Chip, *, by_columns: bool = True) -> Iterator[Broken | None]:
+    """``tile_position`` and ``tile_size`` name a tile that the generation's array can be cut into."""
+    if all(value is None or value == () or value == [] for value in (position, size)):
+        return
+    where, extents = pair(position), pair(size)
+    for label, found, value in (("tile_position", where, position), ("tile_size", extents, size)):
+        if found is None:
+            yield Broken(
+                f"{label}={value!r} is not a (rows, columns) pair of whole numbers",
+                (),
+                "give both tile_position and tile_size, or neither for the whole array",
+            )
+    if where is None or extents is None:
+        return
+    limits = (chip.tensor.rows, chip.tensor.columns)
+    cuts = (2, 1) if chip.generation < 3 else (4, 2, 1)
+    for axis, start, extent, limit in zip(("row", "column"), where, extents, limits, strict=True):
+        allowed = tuple(limit // cut for cut in cuts) if axis == "row" or by_columns else (limit,)
+        if extent not in allowed:
+            newer = " (32 needs NeuronCore-v3, trn2)" if extent == limit // 4 and by_columns else ""
+            yield Broken(
+                f"tile_size={extents}: the {axis} size must be {' or '.join(map(str, allowed))} on {chip.name}{newer}",
+                (f"the array has {limits[0]} rows and {limits[1]} columns",),
+            )
+        elif start % extent or not 0 <= start <= limit - extent:
+            starts = ", ".join(str(begin) for begin in range(0, limit, extent))
+            yield Broken(
+                f"tile_position={where}: a tile of {extent} {axis}s begins at {starts}",
+                (f"tile_size={extents}",),
+            )
+
+
+def fits_tile(tile: ArrayTile | None, stationary: Tile, columns: int) -> Broken | None:
+    """The stationary operand, with so many columns, is no larger than its tile of the array."""
+    if tile is None or (stationary.partitions <= tile.rows and columns <= tile.columns):
+        return None
+    return Broken(
+        f"stationary is {stationary.partitions} × {columns}; its tile of the array is {tile.rows} × {tile.columns}",
+        (f"stationary  {stationary.describe()}", f"tile_position={tile[:2]}, tile_size={tile[2:]}"),
+        "choose a larger tile_size, or smaller operands",
+    )
+
+
+def no_tile_with_indirection(position: Any, *operands: Tile) -> Broken | None:
+    """Operands that offsets choose use the array from its beginning."""
+    if pair(position) in (None, (0, 0)) or not any(tile.is_indirect() for tile in operands):
+        return None
+    return Broken(f"tile_position {position} with tensor indirection", (), "leave it out")
+
+
+def accumulate_rule(accumulate: Any) -> Broken | None:
+    """``accumulate`` is None, True or False (or 0 or 1)."""
+    if accumulate is None or (np.ndim(accumulate) == 0 and accumulate in (True, False)):
+        return None
+    return Broken(f"accumulate={accumulate!r}", (), "pass None, True or False")
+
+
+def admit_sum(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes) -> None:
+    """Refuse ``accumulate=True`` where no matmul wrote, and None where a matmul wrote what depends on a hole."""
+    if accumulate and lanes.where_written(dst) != MATMUL:
+        _refuse_accumulate(mnemonic, dst, lanes)
+    elif accumulate is None:
+        origin = dst.allocation.storage.travelled(dst)
+        if origin is not None:
+            hole = bounding_box(lanes.states(dst) == HOLE)
+            raise uninitialized(f"{mnemonic}: accumulating onto dst {dst.describe()}", hole, origin)
+
+
+def sum_into(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes, compute: Compute) -> None:
+    """Let ``compute`` write ``dst`` or add to it, according to ``accumulate`` and to what wrote it.
+
+    In bfloat16 a product is summed in float32, added to what PSUM holds in float32, and rounded once.
+    """
+    overwrite = _overwrites(mnemonic, dst, accumulate, lanes)
+    if isinstance(dst, ColumnTensor) and not overwrite and dst.repeats():
+        raise UnknownBehavior(
+            f"{mnemonic}: adding twice to one place of dst, which offsets choose",
+            numbers=(f"dst  {dst.describe()}",),
+            advice="give each offset once, or accumulate=False",
+        )
+    if dst.dtype != dtypes.float32:
+        values = np.empty((dst.partitions, dst.free_elements), np.float32)
+        if not overwrite:
+            values[...] = lanes.f32(dst)
+        compute(values, overwrite)
+        lanes.put(dst, values)
+        return
+    psum = dst.array()
+    values = psum if psum.ndim == 2 and not dst.is_indirect() else np.ascontiguousarray(dst.lanes())
+    compute(values, overwrite)
+    if values is not psum:
+        lanes.put_bits(dst, values)
+
+
+def product_holes(dst: Tile, rows: npt.NDArray[np.bool_], columns: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the holes of a product: whole rows of dst and whole columns."""
+    return (rows.reshape(-1, 1) | columns.reshape(1, -1)).reshape(dst.shape)
+
+
+def _overwrites(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes) -> bool:
+    """Decide between overwriting and adding, from what wrote the destination."""
+    if accumulate is not None and not accumulate:
+        return True
+    state = lanes.where_written(dst)
+    if state == MATMUL or accumulate:
+        return False
+    if state == UNWRITTEN:
+        return True
+    _refuse_foreign(mnemonic, dst, lanes)
+    # where no matmul wrote, adding to zero is overwriting: a pass sums from +0, so it never is -0
+    zeros = np.zeros((dst.partitions, dst.free_elements), dst.dtype.numpy)
+    lanes.put_bits(dst, zeros, where=np.not_equal(lanes.states(dst), MATMUL))
+    return False
+
+
+def _refuse_accumulate(mnemonic: str, dst: Tile, lanes: Lanes) -> None:
+    states = lanes.states(dst)
+    if (states < WRITTEN).any():
+        raise Uninitialized(
+            f"{mnemonic}: accumulate=True onto PSUM that nobody wrote",
+            numbers=(f"dst  {dst.describe()}", f"unwritten: {bounding_box(states < WRITTEN)}"),
+            advice="begin with accumulate=False, e.g. accumulate=(k > 0), or leave accumulate out",
+        )
+    if (states == WRITTEN).any() and lanes.chip.generation < 4:
+        raise UnknownBehavior(
+            f"{mnemonic}: accumulate=True onto PSUM that another instruction than a matmul wrote",
+            numbers=(f"dst  {dst.describe()}", f"written otherwise: {bounding_box(states == WRITTEN)}"),
+            advice="the manual calls this undefined before NeuronCore-v4: begin with accumulate=False",
+        )
+
+
+def _refuse_foreign(mnemonic: str, dst: Tile, lanes: Lanes) -> None:
+    foreign = (lanes.states(dst) == WRITTEN) & (dst.array() != 0)
+    if foreign.any():
+        raise UnknownBehavior(
+            f"{mnemonic}: accumulate=None onto values that another instruction than a matmul wrote",
+            numbers=(f"dst  {dst.describe()}", f"written otherwise: {bounding_box(foreign)}"),
+            advice="say accumulate=False to overwrite them, or use a new PSUM tile",
+        )
