@@ -26,18 +26,24 @@ _FUNCTIONS = {
 
 def refuse(sign: str, *operands: Any) -> NoReturn:
     """Raise IllegalOperand for an expression with ``sign`` that has a tensor in it."""
+    own = next((operand.operator_advice for operand in operands if getattr(operand, "operator_advice", "")), "")
     name = _FUNCTIONS.get(sign)
     advice = f"call nisa.tensor_tensor or nisa.tensor_scalar with op=nl.{name}" if name else "call an instruction"
     if sign == "@":
         advice = "call nisa.nc_matmul"
     words = ", ".join(operand.describe() if hasattr(operand, "describe") else repr(operand) for operand in operands)
-    raise IllegalOperand(f"'{sign}' of {words}: tensors have no Python operators", advice=advice)
+    raise IllegalOperand(
+        f"'{sign}' of {words}: {'registers' if own else 'tensors'} have no Python operators", advice=own or advice
+    )
 
 
 class NoOperators:
     """Base of tensors: every arithmetic and ordering operator refuses, in words."""
 
     __slots__ = ()
+
+    operator_advice = ""
+    """What to do instead, where that is not an instruction on tiles."""
 
 
 def _binary(sign: str) -> Any:

@@ -221,6 +221,18 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sequencer:
+    """What an engine's sequencer takes for scalar registers and for the head of a loop on the device."""
+
+    move_ns: float = _in("ns")
+    sbuf_load_ns: float = _in("ns")
+    sbuf_store_ns: float = _in("ns")
+    hbm_load_ns: float = _in("ns")
+    hbm_store_ns: float = _in("ns")
+    turn_ns: float = _in("ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """What a call costs beside the kernel's own body."""
 
@@ -252,6 +264,7 @@ class Chip:
     gpsimd: GpSimd
     dma: Dma
     sync: Sync
+    sequencer: Sequencer
     launch: Launch
     figures: Mapping[str, Figure] = field(repr=False, compare=False)
 
@@ -308,6 +321,7 @@ _SECTIONS: Final[dict[str, type[Any]]] = {
     "gpsimd": GpSimd,
     "dma": Dma,
     "sync": Sync,
+    "sequencer": Sequencer,
     "launch": Launch,
 }
 

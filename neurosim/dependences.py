@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from neurosim.errors import SimulatorBug
 from neurosim.program import Access, Program
 from neurosim.regions import COVERED, COVERS, Region, candidates, region_of, relation
+from neurosim.work import Control
 
 Ints = NDArray[np.int64]
 
@@ -28,19 +29,26 @@ class Dependence(IntEnum):
     """Why a record waits for another.
 
     ``RAW`` reads what the other wrote, ``WAR`` overwrites what it read, ``WAW`` overwrites what it wrote or
-    accumulates onto it, ``EDGE`` was asked for by the kernel.
+    accumulates onto it, ``EDGE`` was asked for by the kernel, ``MEET`` is on another side of the head of a loop on the
+    device, where all engines meet.
     """
 
     RAW = 0
     WAR = 1
     WAW = 2
     EDGE = 3
+    MEET = 4
 
 
-_STRENGTH: Final = (Dependence.RAW, Dependence.EDGE, Dependence.WAW, Dependence.WAR)
+_STRENGTH: Final = (Dependence.RAW, Dependence.EDGE, Dependence.MEET, Dependence.WAW, Dependence.WAR)
 """Strongest first: where a pair has several reasons, the one that lets the two overlap least is kept."""
 _RAW, _WAW, _WAR = (_STRENGTH.index(kind) for kind in (Dependence.RAW, Dependence.WAW, Dependence.WAR))
-_EDGE: Final = _STRENGTH.index(Dependence.EDGE)
+_EDGE, _MEET = (_STRENGTH.index(kind) for kind in (Dependence.EDGE, Dependence.MEET))
+_RANK_BITS: Final = 3
+_POSITION_BITS: Final = 30
+_RANK_MASK: Final = (1 << _RANK_BITS) - 1
+_POSITION_MASK: Final = (1 << _POSITION_BITS) - 1
+_CONSUMER_SHIFT: Final = _RANK_BITS + _POSITION_BITS
 
 _FEW_PLACES: Final = 8
 # The token of an access, from low bits to high: offset, write, geometry, "same record as the access before".
@@ -135,6 +143,10 @@ def _compute(program: Program) -> Dependences:
         consumers = np.concatenate([consumers, explicit[:, 0]])
         producers = np.concatenate([producers, explicit[:, 1]])
         ranks = np.concatenate([ranks, np.full(len(explicit), _EDGE)])
+    heads = _loop_heads(program)
+    consumers = np.concatenate([consumers, heads[0]])
+    producers = np.concatenate([producers, heads[1]])
+    ranks = np.concatenate([ranks, np.full(len(heads[0]), _MEET)])
     total = max(1, len(program))
     keys = np.sort((consumers * total + producers) * len(_STRENGTH) + ranks)
     pairs = keys // len(_STRENGTH)
@@ -145,6 +157,27 @@ def _compute(program: Program) -> Dependences:
     np.cumsum(np.bincount(pairs // total, minlength=len(program)), out=starts[1:])
     kinds = np.array(_STRENGTH, dtype=np.int64)[keys % len(_STRENGTH)]
     return Dependences(starts.tolist(), (pairs % total).tolist(), kinds.tolist(), solver.exact_tests)
+
+
+def _loop_heads(program: Program) -> tuple[Ints, Ints]:
+    """Return (consumers, producers): all records of a core since the last head of a loop, and the next head."""
+    empty: Ints = np.empty(0, dtype=np.int64)
+    meets = [any(isinstance(work, Control) and work.meets for work in sig.work) for sig in program.signatures]
+    if not any(meets):
+        return empty, empty
+    is_head = np.array(meets, dtype=bool)[np.array(program.signature_ids, dtype=np.int64)]
+    cores = np.array(program.cores, dtype=np.int64)
+    consumers, producers = [empty], [empty]
+    for core in np.unique(cores):
+        mine = np.flatnonzero(cores == core)
+        heads = mine[is_head[mine]]
+        if not len(heads):
+            continue
+        after = np.searchsorted(heads, mine)  # how many came before a record
+        later, earlier = mine[after > 0], mine[(after < len(heads)) & ~is_head[mine]]
+        consumers += [later, heads[np.searchsorted(heads, earlier)]]
+        producers += [heads[after[after > 0] - 1], earlier]
+    return np.concatenate(consumers), np.concatenate(producers)
 
 
 class _Accesses:
@@ -234,9 +267,9 @@ def _spread(accesses: _Accesses, solver: _Solver) -> tuple[Ints, Ints, Ints]:
     shift = firsts[chosen] - (np.cumsum(counts) - counts)
     row = edges[np.arange(counts.sum()) + np.repeat(shift, counts)]
     base = np.repeat(accesses.starts[:-1], counts)
-    consumer = accesses.record[base + (row >> 33)]
-    producer = accesses.record[base + ((row >> 2) & 0x7FFFFFFF)]
-    return consumer, producer, row & 3
+    consumer = accesses.record[base + (row >> _CONSUMER_SHIFT)]
+    producer = accesses.record[base + ((row >> _RANK_BITS) & _POSITION_MASK)]
+    return consumer, producer, row & _RANK_MASK
 
 
 class _Place:
@@ -280,7 +313,7 @@ class _Solver:
         self.exact_tests = 0
 
     def solve(self, tokens: list[int]) -> list[int]:
-        """Return edges as integers: consumer << 33 | producer << 2 | strength, by position in the group."""
+        """Return edges as integers: consumer, producer (positions in the group) and strength, in bit fields."""
         if len(tokens) == 1:
             return []
         edges: list[int] = []
@@ -325,9 +358,9 @@ class _Solver:
 
 def _step(me: int, is_write: bool, here: _Place, edges: list[int]) -> None:
     """Wait for what one access conflicts with, and leave behind what later ones have to wait for."""
-    base = me << 33
+    base = me << _CONSUMER_SHIFT
     rank = _WAW if is_write else _RAW
-    edges.extend(base | writer << 2 | rank for writer in here.writers.values() if writer != me)
+    edges.extend(base | writer << _RANK_BITS | rank for writer in here.writers.values() if writer != me)
     if not is_write:
         if here.changed:
             here.readers, here.changed = [me], False
@@ -338,7 +371,7 @@ def _step(me: int, is_write: bool, here: _Place, edges: list[int]) -> None:
     for place, covers in here.near:
         readers = place.readers
         if readers:
-            edges.extend(base | reader << 2 | _WAR for reader in readers if reader != me)
+            edges.extend(base | reader << _RANK_BITS | _WAR for reader in readers if reader != me)
         if covers:
             place.writers, place.readers, place.changed = {name: me}, [], False
         else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DynamicSlice:
-    """``nl.ds(start, size)``: ``size`` elements from ``start``."""
+    """``nl.ds(start, size)``: ``size`` elements from ``start``, an int or a register."""
 
-    start: int
+    start: Any
     size: int
 
 
@@ -37,6 +38,39 @@ def expand(tensor: NkiTensor, key: Any) -> list[Any]:
     position = gaps[0] if gaps else len(keys)
     keys[position : position + len(gaps)] = [slice(None)] * missing
     return keys
+
+
+def is_placed(entry: Any) -> bool:
+    """Return whether an index is a register, or a slice that begins at one."""
+    if isinstance(entry, DynamicSlice):
+        entry = entry.start
+    return hasattr(entry, "allocation") and entry.buffer is Memory.state
+
+
+def by_register(tensor: NkiTensor, keys: list[Any]) -> NkiTensor:
+    """Return the view of a tensor whose place along one axis a register says."""
+    from neurosim.indirect import by_scalar  # which is a view, too
+
+    axes = [axis for axis, entry in enumerate(keys) if is_placed(entry)]
+    call = f"index by a register of {tensor.describe()}"
+    if len(axes) > 1 or tensor.is_indirect():
+        raise IllegalOperand(
+            f"{call}: one register places a view, and there are more",
+            advice="compute one index in SBUF, and load it with nisa.register_load",
+        )
+    axis = axes[0]
+    if axis == tensor.partition_axis:
+        raise IllegalOperand(
+            f"{call}: axis {axis} is the partition axis, and an index cannot choose partitions",
+            advice="move data between partitions with a DMA",
+        )
+    entry, extent, first = keys[axis], tensor.shape[axis], [*keys]
+    if isinstance(entry, DynamicSlice):
+        size = _as_int(tensor, axis, entry.size)
+        first[axis], entry, extent = slice(0, size), entry.start, extent - size + 1
+    else:
+        first[axis] = 0
+    return by_scalar(tensor[tuple(first)], entry, tensor.steps[axis], extent, call)
 
 
 def interval(tensor: NkiTensor, axis: int, entry: Any) -> tuple[int, int, int, bool]:
@@ -84,7 +118,7 @@ def _as_int(tensor: NkiTensor, axis: int, entry: Any) -> int:
     if hasattr(entry, "allocation"):
         raise Unsupported(
             f"index on axis {axis} of {tensor.describe()}: brackets do not take a tensor's value",
-            advice="use .select(), .vector_select() or .ap() for an index that is known at run time only",
+            advice="use .select(), .vector_select(), .ap() or nl.ds of a register for an index known at run time only",
         )
     if entry is None or isinstance(entry, (bool, np.bool_, np.ndarray)) or not hasattr(entry, "__index__"):
         raise IllegalOperand(

@@ -98,6 +98,8 @@ class IndirectTensor(NkiTensor):
         Raises:
             OutOfBounds: an index below 0 or at ``limit`` and above, unless they are to be skipped.
         """
+        if self.index.buffer is Memory.state:
+            values = cast(Any, self.index).known  # a register may be known in runs without values
         lanes = self.index.lanes().reshape(-1).astype(np.int64) if values else np.zeros(self.index.size, np.int64)
         valid = (lanes >= 0) & (lanes < self.limit)
         if not valid.all() and not skip:
@@ -209,9 +211,10 @@ def by_scalar(static: NkiTensor, index: Any, index_step: int, extent: int, call:
     """Return ``static`` moved by ``index · index_step`` elements; ``extent`` indices exist at most.
 
     Raises:
-        IllegalOperand: an index that is not an int32 or uint32 tile of one element in SBUF.
+        IllegalOperand: an index that is neither a register nor an int32 or uint32 tile of one element in SBUF.
     """
-    _check_index(index, 1, call)
+    if not (isinstance(index, NkiTensor) and index.buffer is Memory.state):  # a register holds one index
+        _check_index(index, 1, call)
     return _attach(static, index, index_step, _limit(static, index_step, extent, 0), False)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
+from neurosim.handle import NkiInstruction
 from neurosim.holes import Holes as Holes
 from neurosim.holes import first_line
 from neurosim.holes import lanewise_holes as lanewise_holes
@@ -26,10 +27,10 @@ from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
 from neurosim.indirect import IndirectTensor
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
-from neurosim.kernel import Kernel, current, running
+from neurosim.kernel import Action, Kernel, current, running
 from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
-from neurosim.program import Access, Pattern, Program, Signature
+from neurosim.program import Access, Pattern, Signature
 from neurosim.registers import registers_of
 from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number, packed, rounds
 from neurosim.versions import NEWEST, NkiVersion
@@ -108,40 +109,6 @@ def Accumulate(*memories: Memory, indirect: bool = False) -> Any:
     return _field(Operand(Access.ACCUMULATE, memories, indirect=indirect), dataclasses.MISSING)
 
 
-class NkiInstruction:
-    """Handle of a recorded instruction, as every ``nki.isa`` call returns it.
-
-    Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``NkiInstruction``.
-    """
-
-    __slots__ = ("_program", "index", "name")
-
-    def __init__(self, program: Program, index: int, name: str | None) -> None:
-        self._program = program
-        self.index = index
-        self.name = name
-
-    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Make this instruction run after each producer has completed; returns itself.
-
-        Raises:
-            IllegalOperand: a producer that is no earlier instruction of the same kernel.
-        """
-        for producer in producers:
-            known = isinstance(producer, NkiInstruction) and producer._program is self._program
-            if not known or producer.index >= self.index:
-                raise IllegalOperand(
-                    f"depends_on: {producer!r} is not an earlier instruction of this kernel",
-                    where=tuple(map(str, self._program.where(self.index))),
-                    advice="pass what an earlier nki.isa call returned",
-                )
-            self._program.edges.append((self.index, producer.index))
-        return self
-
-    def __repr__(self) -> str:
-        return f"NkiInstruction({self._program.record(self.index).signature.instruction}, {self.index})"
-
-
 @dataclass_transform(field_specifiers=(In, Out, Accumulate), eq_default=False)
 class Instruction:
     """Base of every instruction. A subclass declares operands and parameters in NKI's order, with NKI's defaults.
@@ -152,6 +119,7 @@ class Instruction:
         is_dma: whether DMA engines move the data, so that no engine's access rules hold.
         takes_packed: whether operands may have a packed format, and results float8_e8m0fnu, to which nothing rounds;
             its own rules say when.
+        is_control: whether it is executed in runs without values too, since it steers what follows.
         state_written: the shadow state that a write leaves, ``MATMUL`` for the tensor engine.
     """
 
@@ -159,6 +127,7 @@ class Instruction:
     engines: ClassVar[tuple[Engine, ...]] = ()
     is_dma: ClassVar[bool] = False
     takes_packed: ClassVar[bool] = False
+    is_control: ClassVar[bool] = False
     state_written: ClassVar[int] = WRITTEN
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _flags: ClassVar[tuple[str, ...]] = ()
@@ -265,6 +234,11 @@ class Instruction:
             found = kernel.signatures.get(tuple(key))
         if found is None:
             found = self._define(kernel, tuple(key), tensors)
+        if kernel.has_left_scopes:
+            for _, tensor, _ in tensors:
+                kernel.check_scope(self.mnemonic, tensor.allocation)
+        if kernel.dry:
+            return NkiInstruction(kernel.program, -1, None)
         return self._run(kernel, found, tensors)
 
     def _resolve(
@@ -277,6 +251,8 @@ class Instruction:
     ) -> IndirectTensor:
         """Read the indices of a dynamic operand, which become an operand of their own."""
         index = value.index
+        if kernel.dry:
+            return value
         mask = index.allocation.storage.unwritten(index)
         if isinstance(value, ColumnTensor):
             if not operand.indirect:
@@ -340,7 +316,7 @@ class Instruction:
             slots += (registers.id, 0)
         lanes = Lanes(kernel, engine)
         self.admit(lanes)
-        if kernel.values:
+        if kernel.values or self.is_control:
             self.execute(lanes)
         spread = self.holes(holes) if holes else holes
         written = self.written()
@@ -459,6 +435,8 @@ class Instruction:
     def _check_operand(self, name: str, value: Any, operand: Operand) -> None:
         if isinstance(value, NkiTensor):
             if value.buffer not in operand.memories:
+                if Memory.state in (value.buffer, *operand.memories):
+                    raise _no_register(self.mnemonic, name, value, operand)
                 allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
                 raise IllegalOperand(
                     f"{self.mnemonic}: {name} is in {value.buffer.label}; it must be in {allowed}",
@@ -471,7 +449,8 @@ class Instruction:
             return
         if value is None and operand.optional:
             return
-        wanted = "a tensor or a number" if operand.number else "a tensor"
+        kind = "a register" if operand.memories == (Memory.state,) else "a tensor"
+        wanted = f"{kind} or a number" if operand.number else kind
         raise IllegalOperand(
             f"{self.mnemonic}: {name} is {_kind_of(value)}; it must be {wanted}",
             advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
@@ -492,6 +471,20 @@ def freeze(value: Any) -> Hashable:
     return value if isinstance(value, Hashable) else repr(value)
 
 
+def issue(instruction: Instruction, kernel: Kernel) -> NkiInstruction:
+    """Check, execute and record an instruction; errors get the kernel line that they come from."""
+    try:
+        return instruction.issue(kernel)
+    except NeurosimError as error:
+        raise error.at(kernel.where()) from error.__cause__
+    except Exception as error:
+        raise SimulatorBug(
+            f"{instruction.mnemonic}: {type(error).__name__}: {error}",
+            where=kernel.where(),
+            advice="this is neurosim's mistake, not the kernel's: please report it with these lines",
+        ) from error
+
+
 def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
     """Return the function that kernels call: it makes an instance, and issues it in the running kernel."""
     mnemonic: str = cls.mnemonic  # type: ignore[attr-defined]
@@ -502,16 +495,11 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
             instruction = cls(*args, **kwargs)
         except TypeError as error:
             raise _bad_call(cls, mnemonic, error, kwargs).at(kernel.where()) from None
-        try:
-            return instruction.issue(kernel)
-        except NeurosimError as error:
-            raise error.at(kernel.where()) from error.__cause__
-        except Exception as error:
-            raise SimulatorBug(
-                f"{mnemonic}: {type(error).__name__}: {error}",
-                where=kernel.where(),
-                advice="this is neurosim's mistake, not the kernel's: please report it with these lines",
-            ) from error
+        handle = issue(instruction, kernel)
+        if kernel.bodies:  # of a loop on the device: each later trip makes the same call
+            repeated: Action = lambda: handle.again(issue(cls(*args, **kwargs), kernel))  # noqa: E731
+            kernel.bodies[-1].append((kernel.stack(), repeated))
+        return handle
 
     call.__name__ = call.__qualname__ = mnemonic
     call.__doc__ = cls.__doc__
@@ -558,6 +546,22 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"a NumPy array {list(value.shape)} {value.dtype}"
     return f"{value!r} ({type(value).__name__})"
+
+
+def _no_register(mnemonic: str, name: str, value: NkiTensor, operand: Operand) -> IllegalOperand:
+    """Return the error for a register in a tensor's place, or a tensor in a register's."""
+    if value.buffer is Memory.state:
+        allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
+        return IllegalOperand(
+            f"{mnemonic}: {name} is a register; it must be a tensor in {allowed}",
+            numbers=(f"{name}  {value.describe()}",),
+            advice="store it into a tile with nisa.register_store first",
+        )
+    return IllegalOperand(
+        f"{mnemonic}: {name} is in {value.buffer.label}; it must be a register",
+        numbers=(f"{name}  {value.describe()}",),
+        advice="allocate one with nisa.register_alloc, and load the tensor's element with nisa.register_load",
+    )
 
 
 def _memory_advice(memory: Memory, operand: Operand) -> str:

@@ -35,6 +35,7 @@ _OWN_FOLDERS = tuple(
 _OWN_FOLDERS += (contextlib.__file__,)  # stands between a kernel's line and our context managers
 _KERNELS = str(Path(__file__).parent / "_kernels") + "/"
 F = TypeVar("F", bound=Callable[..., Any])
+Action = Callable[[], Any]
 
 _BOUNDARY: list[CodeType] = []
 
@@ -59,6 +60,10 @@ class Kernel:
         program_id: which program of the grid this is.
         team: the cores of the launch, None where there is one.
         shared: by place of allocation, the storages that all programs of the launch have in common.
+        trip: trip of a loop on the device that instructions are in now, -1 outside.
+        bodies: what such loops do in a trip, of those whose body is being traced now, outermost first.
+        whiles: loops on the device that ``while`` statements run, and whose body is being traced now.
+        dry: whether instructions are checked and traced only, since the trip that they are in does not happen.
     """
 
     chip: Chip
@@ -70,8 +75,14 @@ class Kernel:
     program_id: ProgramId = ()
     team: Team | None = None
     shared: dict[Any, Storage] = field(default_factory=dict)
+    trip: int = -1
+    bodies: list[list[tuple[int, Action]]] = field(default_factory=list)
+    whiles: list[Any] = field(default_factory=list)
+    dry: bool = False
     signatures: dict[Any, Any] = field(default_factory=dict)
     allocations: list[Allocation] = field(default_factory=list)
+    _repeated: int = -1  # the call stack of what is done again in a later trip
+    _left: list[tuple[int, int]] = field(default_factory=list)  # allocations of bodies that were left
     _blocks: int = 0
     _block_last: int = -1
     _stack_ids: dict[Any, int] = field(default_factory=dict)
@@ -94,6 +105,9 @@ class Kernel:
             _covered={},
             _registers={},
             _occurrences={},
+            bodies=[],
+            whiles=[],
+            _left=[],
         )
 
     def begin(self, program: ProgramId) -> None:
@@ -110,6 +124,8 @@ class Kernel:
 
     def stack(self) -> int:
         """Return the id of the kernel's call stack here, innermost kernel frame first."""
+        if self._repeated >= 0:
+            return self._repeated
         frame = sys._getframe(1)
         key: list[Any] = []
         skipped = self._skipped
@@ -353,11 +369,56 @@ class Kernel:
                 storage.state = WRITTEN
         return storage
 
+    def scalar_register(self, name: str = "") -> Allocation:
+        """Allocate a sequencer's register: one scalar that instructions read and write like memory."""
+        name = name or f"register_{len(self.allocations) + 1}"
+        return self._register((1,), dtypes.int32, Memory.state, name, 4, None, "state").allocation
+
+    # -- loops on the device --------------------------------------------------------------------------------------
+
+    def perform(self, action: Action) -> None:
+        """Do something now, and again in each later trip of the loop on the device whose body is being traced."""
+        if self.bodies:
+            self.bodies[-1].append((self.stack(), action))
+        if not self.dry:
+            action()
+
+    def repeat(self, body: list[tuple[int, Action]]) -> None:
+        """Do again what a loop's body did when it was traced, each part at its own line."""
+        outer = self._repeated
+        try:
+            for stack, action in body:
+                self._repeated = stack
+                action()
+        finally:
+            self._repeated = outer
+
+    def leave(self, first: int) -> None:
+        """Close the scope of tensors that a loop's body allocated: those from number ``first`` on."""
+        self._left.append((first, len(self.allocations)))
+
+    def check_scope(self, call: str, allocation: Allocation) -> None:
+        """Refuse a tensor of a loop's body behind the loop.
+
+        Source: AWS Neuron SDK, ``nki/migration/index.rst``, "Rules for migrated loops".
+        """
+        if self._repeated < 0 and any(first <= allocation.index <= last for first, last in self._left):
+            raise IllegalOperand(
+                f"{call}: {allocation.describe()} belongs to the body of a loop that was left",
+                numbers=(f"allocated at {allocation.where[0] if allocation.where else 'an unknown place'}",),
+                advice="allocate it before the loop",
+            )
+
+    @property
+    def has_left_scopes(self) -> bool:
+        """Whether some tensors went out of scope."""
+        return bool(self._left)
+
     def record(self, signature: int, slots: Sequence[int], name: str | None, stack: int | None = None) -> int:
         """Append a record, at the kernel's present line unless ``stack`` gives one, and return its index."""
         program = self.program
         stack = self.stack() if stack is None else stack
-        index = program.append(signature, slots, stack, self.core, self.block)
+        index = program.append(signature, slots, stack, self.core, self.block, self.trip)
         if name is not None:
             program.names[index] = name
         if self.block >= 0:
@@ -372,11 +433,17 @@ class Kernel:
         if self.block >= 0:
             yield
             return
-        self.block, self._blocks, self._block_last = self._blocks, self._blocks + 1, -1
+        self.perform(self._begin_block)
         try:
             yield
         finally:
-            self.block = -1
+            self.perform(self._end_block)
+
+    def _begin_block(self) -> None:
+        self.block, self._blocks, self._block_last = self._blocks, self._blocks + 1, -1
+
+    def _end_block(self) -> None:
+        self.block = -1
 
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:

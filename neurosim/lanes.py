@@ -38,6 +38,11 @@ class Lanes:
         """The chip that the kernel runs on."""
         return self._kernel.chip
 
+    @property
+    def values(self) -> bool:
+        """Whether the run computes values."""
+        return self._kernel.values
+
     def f32(self, tensor: NkiTensor) -> Float32s:
         """Return a tensor widened to float32, as every datapath does on reading. Do not write into it."""
         return convert.widen(tensor.lanes(), tensor.dtype)

@@ -2,7 +2,8 @@
 
 ``:=`` marks an operand that is written, ``+=`` one that is accumulated into, ``=`` one that is read. An operand is
 its tensor's name, the byte offset of its first element where that is not 0, the first partition where that is not 0,
-dtype, shape and memory, and the steps (in elements) where the elements are not dense.
+dtype, shape and memory, and the steps (in elements) where the elements are not dense. ``trip 2.0`` is the first trip of
+a loop on the device, in the third of another one.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def lines(program: Program, first: int = 0, last: int | None = None) -> Iterator
         parts = [_operands(program, index, fixed[signature_id]), parameters_text(signature)]
         if index in program.names:
             parts.append(f"name={program.names[index]!r}")
+        if program.trip_ids[index] >= 0:
+            parts.append("trip " + ".".join(map(str, trip_numbers(program, program.trip_ids[index]))))
         if index in producers:
             parts.append("after " + ", ".join(map(str, producers[index])))
         if index in partners:
@@ -57,6 +60,16 @@ def lines(program: Program, first: int = 0, last: int | None = None) -> Iterator
             f"{index:>{index_width}}  {core}{signature.engine.name:<6}  {signature.instruction:<{width}}  "
             f"{'; '.join(filter(None, parts))}  {_place(program, index)}"
         )
+
+
+def trip_numbers(program: Program, trip: int) -> tuple[int, ...]:
+    """Return the number of a trip of a loop on the device, behind those of the loops around it, outermost first."""
+    numbers: list[int] = []
+    while trip >= 0:
+        found = program.trips[trip]
+        numbers.append(found.number)
+        trip = found.parent
+    return tuple(reversed(numbers))
 
 
 def operand_text(pattern: Pattern) -> str:

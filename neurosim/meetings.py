@@ -14,7 +14,8 @@ from typing import Any
 from neurosim.cores import alone
 from neurosim.engines import Engine
 from neurosim.errors import IllegalOperand
-from neurosim.instruction import Instruction, NkiInstruction, Operand
+from neurosim.handle import NkiInstruction
+from neurosim.instruction import Instruction, Operand
 from neurosim.kernel import Kernel
 from neurosim.lanes import Lanes
 from neurosim.memory import HoleOrigin, Mask

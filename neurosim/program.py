@@ -1,7 +1,8 @@
 """The record of a kernel's run: signatures, slots and columns. Recorded once, consumed by many.
 
 A **signature** is what repeats: instruction, operand patterns, parameters, engine, work. A **record** is a
-signature id, a slot (storage id, byte offset) per operand, and columns: core, call stack, name, block.
+signature id, a slot (storage id, byte offset) per operand, and columns: core, call stack, name, block, and trip of
+a loop that runs on the device.
 """
 
 from __future__ import annotations
@@ -133,6 +134,21 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceTrip:
+    """One trip of a loop that runs on the device.
+
+    Attributes:
+        parent: the trip of another such loop that this one is in, -1 for none.
+        stack: id of the call stack at the loop.
+        number: which trip since the loop was entered, from 0.
+    """
+
+    parent: int
+    stack: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One recorded instruction, as a consumer sees it.
 
@@ -146,6 +162,7 @@ class Record:
     stack: int
     name: str | None
     block: int
+    trip: int
 
 
 class Program:
@@ -155,6 +172,7 @@ class Program:
         chip_name, generation: the chip that the kernel asked for.
         nki_version: the version of NKI whose semantics it asked for.
         signatures, stacks, storages, names: interned tables that columns point into.
+        trips: trips of loops that run on the device, in the order they began.
         edges: explicit (consumer, producer) record pairs.
         meetings: by meeting of cores, its first record and how many it has, one after the other, a core each.
         notes: what a reader of the record should know, by heading.
@@ -167,6 +185,7 @@ class Program:
         self.signatures: list[Signature] = []
         self.stacks: list[tuple[Frame, ...]] = []
         self.storages: list[StorageInfo] = []
+        self.trips: list[DeviceTrip] = []
         self.names: dict[int, str] = {}
         self.edges: list[tuple[int, int]] = []
         self.meetings: list[tuple[int, int]] = []
@@ -176,12 +195,15 @@ class Program:
         self.cores = array("b")
         self.stack_ids = array("i")
         self.blocks = array("i")
+        self.trip_ids = array("i")
         self.notes: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self.signature_ids)
 
-    def append(self, signature: int, slots: Sequence[int], stack: int, core: int = 0, block: int = -1) -> int:
+    def append(
+        self, signature: int, slots: Sequence[int], stack: int, core: int = 0, block: int = -1, trip: int = -1
+    ) -> int:
         """Add a record and return its index. ``slots`` is flat: storage id, byte offset, per operand."""
         index = len(self.signature_ids)
         self.signature_ids.append(signature)
@@ -190,6 +212,7 @@ class Program:
         self.stack_ids.append(stack)
         self.cores.append(core)
         self.blocks.append(block)
+        self.trip_ids.append(trip)
         return index
 
     def record(self, index: int) -> Record:
@@ -205,10 +228,17 @@ class Program:
             self.stack_ids[index],
             self.names.get(index),
             self.blocks[index],
+            self.trip_ids[index],
         )
 
     def __iter__(self) -> Iterator[Record]:
         return (self.record(index) for index in range(len(self)))
+
+    def is_within(self, trip: int, outer: int) -> bool:
+        """Return whether a trip of a loop on the device is another one, or in it; all are in -1."""
+        while trip > outer:  # a parent began earlier
+            trip = self.trips[trip].parent
+        return trip == outer
 
     def where(self, index: int) -> tuple[Frame, ...]:
         """Return the kernel's call stack at a record, innermost frame first."""

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from neurosim.encoding import MOST, Malformed
 from neurosim.engines import Engine, Memory
 from neurosim.program import Pattern, Program, Signature, StorageInfo
-from neurosim.work import AccumulatorRead, Handshake, Lanewise, Matmul, Transfer, Work
+from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul, Transfer, Work
 
 Ints = NDArray[np.int64]
 
 ROLES: Final = ("input", "output", "plane", "state", "tile")
 
+_CONTROLS: Final = {
+    ("move", "STATE"), ("turn", "STATE"), ("load", "SBUF"), ("load", "HBM"), ("store", "SBUF"), ("store", "HBM")
+}  # fmt: skip
 _MOST_PARTITIONS: Final = 1024
 _MOST_BYTES: Final = 1 << 42
 """Of one storage: the dependences' own limit."""
@@ -31,6 +34,9 @@ def check(program: Program) -> None:
     """Check a program whose columns are as long as its records and point into its tables."""
     for storage in program.storages:
         _check_storage(storage, len(program.stacks))
+    for number, trip in enumerate(program.trips):
+        if not (-1 <= trip.parent < number and 0 <= trip.stack < len(program.stacks) and trip.number >= 0):
+            raise Malformed(f"a trip of a loop that cannot be: {trip}")
     for signature in program.signatures:
         _check_signature(signature)
     _check_operands(program)
@@ -116,6 +122,8 @@ def _check_work(work: Work) -> None:
         case Transfer():
             good = work.descriptors >= 1 and work.generation in ("hwdge", "swdge", "none")
             counts = (work.descriptors, work.descriptor_bytes, work.read_bytes, work.written_bytes)
+        case Control():
+            good, counts = (work.law, "HBM" if work.memory.is_hbm else work.memory.label) in _CONTROLS, ()
     if not good or not all(0 <= count <= _MOST_WORK for count in counts):
         raise Malformed(f"work that cannot be: {work}")
 
@@ -123,7 +131,7 @@ def _check_work(work: Work) -> None:
 def _amount(work: Work) -> int:
     """Return elements, bytes and pieces of some work, each of which costs time."""
     match work:
-        case AccumulatorRead():
+        case AccumulatorRead() | Control():
             return 1
         case Handshake():
             return 1 + work.size_bytes

@@ -10,8 +10,8 @@ A file is a zip archive with these members, of which NumPy reads the columns (``
   of the kernel's files, so that loops and source lines are known where the files are not. A frame's ``path`` is a
   number of one of them.
 - a column per attribute of :class:`Program`, each ``.npy``, little-endian and of one axis: ``signature_ids``,
-  ``stack_ids``, ``blocks`` int32, ``cores`` int8 per record; ``slots`` int64, storage and byte offset per operand;
-  ``edges`` int64, consumer and producer per explicit edge.
+  ``stack_ids``, ``blocks``, ``trip_ids`` int32, ``cores`` int8 per record; ``slots`` int64, storage and byte offset per
+  operand; ``edges`` int64, consumer and producer per explicit edge.
 
 It holds no tensor's values. Equal programs make equal files, byte for byte.
 """
@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 import neurosim
 from neurosim.encoding import Malformed, decoder, encoder, shapes
 from neurosim.errors import ConfigurationError
-from neurosim.program import Frame, Program, Signature, StorageInfo
+from neurosim.program import DeviceTrip, Frame, Program, Signature, StorageInfo
 from neurosim.program_checks import check, check_range
 from neurosim.versions import nki_version_of
 from neurosim.writing import replacing
 
 FORMAT: Final = "neurosim.program"
-VERSION: Final = 3
+VERSION: Final = 4
 """Changes with the members of the archive; fields within the tables are compared by name."""
 
 COLUMNS: Final = {
@@ -48,6 +48,7 @@ COLUMNS: Final = {
     "stack_ids": "<i4",
     "blocks": "<i4",
     "cores": "|i1",
+    "trip_ids": "<i4",
     "slots": "<i8",
     "edges": "<i8",
 }
@@ -57,6 +58,7 @@ _TABLES: Final[dict[str, Any]] = {
     "signatures": tuple[Signature, ...],
     "stacks": tuple[tuple[Frame, ...], ...],
     "storages": tuple[StorageInfo, ...],
+    "trips": tuple[DeviceTrip, ...],
     "names": tuple[tuple[int, str], ...],
     "meetings": tuple[tuple[int, int], ...],
     "sources": tuple[str | None, ...],
@@ -143,6 +145,7 @@ def _tables(program: Program) -> dict[str, Any]:
         "signatures": tuple(program.signatures),
         "stacks": tuple(stacks),
         "storages": tuple(program.storages),
+        "trips": tuple(program.trips),
         "names": tuple(sorted(program.names.items())),
         "meetings": tuple(program.meetings),
         "sources": tuple("".join(linecache.getlines(path)) or None for path in numbers),
@@ -236,6 +239,7 @@ def _column(archive: zipfile.ZipFile, name: str, length: int) -> NDArray[Any]:
 def _fill_tables(program: Program, tables: dict[str, Any]) -> None:
     program.signatures = list(tables["signatures"])
     program.storages = list(tables["storages"])
+    program.trips = list(tables["trips"])
     program.names = dict(tables["names"])
     program.meetings = list(tables["meetings"])
     paths = [_lend(source) for source in tables["sources"]]
@@ -270,8 +274,9 @@ def _fill_columns(program: Program, columns: dict[str, NDArray[Any]]) -> None:
     check_range("call stack", columns["stack_ids"], 0, len(program.stacks))
     check_range("core", columns["cores"], 0, 128)
     check_range("block", columns["blocks"], -1, 1 << 31)
+    check_range("trip", columns["trip_ids"], -1, len(program.trips))
     check_range("name", np.array(list(program.names), dtype=np.int64), 0, records)
-    for name in ("signature_ids", "stack_ids", "blocks", "cores", "slots"):
+    for name in ("signature_ids", "stack_ids", "blocks", "cores", "trip_ids", "slots"):
         column: array[int] = getattr(program, name)
         column.frombytes(columns[name].astype(np.dtype(COLUMNS[name]).newbyteorder("=")).tobytes())
     sizes = np.array([2 * len(signature.patterns) for signature in program.signatures], dtype=np.int64)

@@ -69,3 +69,12 @@ def reaches_each_once(pairs: list[tuple[int, int]]) -> bool:
     for step, extent in pairs:
         offsets = (offsets[:, None] + step * np.arange(extent)).reshape(-1)
     return len(np.unique(offsets)) == len(offsets)
+
+
+def row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
+    """Return the steps of a dense shape whose last axis has ``step``."""
+    steps = []
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= extent
+    return tuple(reversed(steps))

@@ -13,6 +13,7 @@ from typing import Any
 from neurosim.arguments import Arguments, check_same, outputs
 from neurosim.chip import Chip
 from neurosim.cores import Cores
+from neurosim.device_loops import check_left
 from neurosim.devices import available, load_chip
 from neurosim.errors import ConfigurationError, IllegalCall, IllegalOperand, NeurosimError, Unsupported
 from neurosim.grids import ALONE, Grid, check_grid, grid_of
@@ -254,6 +255,7 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
             own = inspect.BoundArguments(bound.signature, given)
             try:
                 results.append(_call(function, own))
+                check_left(kernel)
             except NeurosimError as error:  # views know nothing of the kernel that makes them
                 raise error.at(kernel.where_raised(error)) from error.__cause__
             check_same(results[0], results[-1], function.__name__)

@@ -21,8 +21,8 @@ from neurosim.arithmetic import NoOperators
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
-from neurosim.indexing import expand, interval
-from neurosim.reshaping import merge_steps, reaches_each_once, resolve_minus_one, split_groups
+from neurosim.indexing import by_register, expand, interval, is_placed
+from neurosim.reshaping import merge_steps, reaches_each_once, resolve_minus_one, row_major, split_groups
 
 if TYPE_CHECKING:
     from neurosim.memory import Allocation
@@ -349,6 +349,8 @@ class NkiTensor(NoOperators):
             IllegalOperand: too many indices, or a kind of index that NKI does not have.
         """
         keys = expand(self, key)
+        if any(map(is_placed, keys)):
+            return by_register(self, keys)
         shape: list[int] = []
         steps: list[int] = []
         partition_axis = -1
@@ -481,7 +483,7 @@ class NkiTensor(NoOperators):
         parts = resolve_minus_one(tuple(as_int(part) for part in shape), self.shape[axis], self.describe())
         return self._with(
             self.shape[:axis] + parts + self.shape[axis + 1 :],
-            self._steps[:axis] + _row_major(parts, self._steps[axis]) + self._steps[axis + 1 :],
+            self._steps[:axis] + row_major(parts, self._steps[axis]) + self._steps[axis + 1 :],
         )
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
@@ -583,17 +585,9 @@ class NkiTensor(NoOperators):
         return by_columns(self, index, num_elem)
 
 
-def _row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
-    steps = []
-    for extent in reversed(shape):
-        steps.append(step)
-        step *= extent
-    return tuple(reversed(steps))
-
-
 def whole(allocation: Allocation) -> NkiTensor:
     """Return the view of a whole allocation: partitions first on chip, row-major otherwise."""
     shape = allocation.shape
     if allocation.memory.is_on_chip:
-        return NkiTensor(allocation, allocation.dtype, shape, (1, *_row_major(shape[1:], 1)), 0, 0, 0)
-    return NkiTensor(allocation, allocation.dtype, shape, _row_major(shape, 1), -1, 0, 0)
+        return NkiTensor(allocation, allocation.dtype, shape, (1, *row_major(shape[1:], 1)), 0, 0, 0)
+    return NkiTensor(allocation, allocation.dtype, shape, row_major(shape, 1), -1, 0, 0)

@@ -125,4 +125,19 @@ class Handshake:
     size_bytes: int
 
 
-Work = Lanewise | AccumulatorRead | Matmul | Transfer | Handshake
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What an engine's sequencer does by itself, with its scalar registers: no data path takes part.
+
+    Attributes:
+        law: ``move``, ``load``, ``store`` (of a register), or ``turn`` (the head of a loop on the device).
+        memory: where a loaded or stored scalar lives, ``state`` for the others.
+        meets: whether all engines wait here for each other, and for all DMAs.
+    """
+
+    law: str
+    memory: Memory = Memory.state
+    meets: bool = False
+
+
+Work = Lanewise | AccumulatorRead | Matmul | Transfer | Handshake | Control

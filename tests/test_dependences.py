@@ -15,7 +15,7 @@ from neurosim.errors import SimulatorBug
 from neurosim.program import Access, Frame, Pattern, Program, Signature, StorageInfo
 
 READ, WRITE, ACCUMULATE = Access
-RAW, WAR, WAW, EDGE = Dependence
+RAW, WAR, WAW, EDGE, MEET = Dependence
 
 
 class Builder:

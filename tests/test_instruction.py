@@ -10,7 +10,7 @@ import pytest
 import neurosim
 from neurosim.engines import Engine
 from neurosim.errors import IllegalCall, IllegalOperand, KernelError, NkiValidationError, Uninitialized
-from neurosim.instruction import NkiInstruction
+from neurosim.handle import NkiInstruction
 from neurosim.program import Access
 
 F = np.float32

@@ -76,6 +76,9 @@ MACHINE = (
     "neurosim.lanes",
     "neurosim.instruction",
     "neurosim.meetings",
+    "neurosim.handle",
+    "neurosim.scalar_registers",
+    "neurosim.device_loops",
 )
 
 ROWS = (
@@ -107,7 +110,11 @@ ROWS = (
     Row("neurosim.indirect", own=(*RECORD, *TENSORS), packages=("numpy",)),
     # Its rules ask which generation a chip is of.
     Row("neurosim.indirection", own=(*RECORD, *TENSORS, "neurosim.chip"), packages=("numpy",)),
-    Row("neurosim.indexing", own=("neurosim.errors", "neurosim.view"), packages=("numpy",)),
+    Row(
+        "neurosim.indexing",
+        own=("neurosim.errors", "neurosim.engines", "neurosim.view", "neurosim.indirect"),
+        packages=("numpy",),
+    ),
     Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.memory", own=(*RECORD, "neurosim.view"), packages=("numpy",)),
     Row("neurosim.holes", own=(*FORMATS, "neurosim.memory", "neurosim.view"), packages=("numpy",)),
@@ -126,13 +133,37 @@ ROWS = (
     ),
     Row(
         "neurosim.instruction",
-        own=(*RECORD, *TENSORS, "neurosim.registers", "neurosim.kernel", "neurosim.lanes", "neurosim.chip"),
+        own=(
+            *RECORD,
+            *TENSORS,
+            "neurosim.registers",
+            "neurosim.kernel",
+            "neurosim.lanes",
+            "neurosim.handle",
+            "neurosim.chip",
+        ),
         packages=("numpy",),
     ),
     Row(
         "neurosim.meetings",
-        own=(*RECORD, *TENSORS, "neurosim.cores", "neurosim.kernel", "neurosim.lanes", "neurosim.instruction"),
+        own=(
+            *RECORD,
+            *TENSORS,
+            "neurosim.cores",
+            "neurosim.kernel",
+            "neurosim.lanes",
+            "neurosim.handle",
+            "neurosim.instruction",
+        ),
     ),
+    Row("neurosim.handle", own=(*RECORD, "neurosim.kernel")),
+    # Scalar registers, and the loops that they steer.
+    Row(
+        "neurosim.scalar_registers",
+        own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.device_loops"),
+        packages=("numpy",),
+    ),
+    Row("neurosim.device_loops", own=(*RECORD, *MACHINE, "neurosim.loops", "neurosim.chip")),
     Row("neurosim.streams", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.affine", own=(*RECORD, *TENSORS), packages=("numpy",)),
     Row("neurosim.blocks", own=(*RECORD, *TENSORS), packages=("numpy",)),

@@ -19,7 +19,8 @@ from neurosim.chip import Chip
 from neurosim.dependences import Dependence, dependences
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, Uninitialized
-from neurosim.instruction import In, Instruction, NkiInstruction, Out, Tile, emit
+from neurosim.handle import NkiInstruction
+from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.listing import listing
 from neurosim.report.perfetto import write_trace

@@ -38,9 +38,9 @@ def test_columns_give_records_back():
     assert len(program) == 3
     signatures = program.signatures
     assert list(program) == [
-        Record(0, signatures[0], (), 0, 0, None, -1),
-        Record(1, signatures[1], ((5, 64),), 1, 1, "mine", 7),
-        Record(2, signatures[2], ((5, 0), (6, 2**40)), 0, 0, None, -1),
+        Record(0, signatures[0], (), 0, 0, None, -1, -1),
+        Record(1, signatures[1], ((5, 64),), 1, 1, "mine", 7, -1),
+        Record(2, signatures[2], ((5, 0), (6, 2**40)), 0, 0, None, -1, -1),
     ]
     assert program.record(2) == list(program)[2]
 

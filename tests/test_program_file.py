@@ -177,6 +177,7 @@ def test_every_attribute_of_a_program_is_in_the_file() -> None:
         "signatures",
         "stacks",
         "storages",
+        "trips",
         "names",
         "meetings",
         *program_file.COLUMNS,
@@ -255,13 +256,13 @@ def refusal(content: bytes, folder: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("version", [0, 1, None, "2"])
+@pytest.mark.parametrize("version", [0, 1, None, "4"])
 def test_another_version_is_refused_in_words(saved: bytes, tmp_path: Path, version: Any) -> None:
     message = refusal(
         with_json(saved, "header.json", lambda header: header.update(version=version, neurosim="9.9")), tmp_path
     )
     assert f"version {version!r}, written by neurosim 9.9" in message
-    assert f"this is neurosim {neurosim.__version__}, which reads version 3" in message
+    assert f"this is neurosim {neurosim.__version__}, which reads version {program_file.VERSION}" in message
 
 
 def test_other_fields_are_refused_in_words(saved: bytes, tmp_path: Path) -> None:

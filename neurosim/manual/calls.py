@@ -28,7 +28,7 @@ SHAPE: Final = (32, 16)
 """Of a tile that the examples say nothing about."""
 
 _TILE: Final = re.compile(
-    r"(?:(?P<memory>sbuf|psum|hbm) )?(?P<dtype>[A-Za-z]\w*)\[(?P<shape>\d+(?:, \d+)*)\]"
+    r"(?:(?P<memory>sbuf|psum|hbm|state) )?(?P<dtype>[A-Za-z]\w*)\[(?P<shape>\d+(?:, \d+)*)\]"
     r"(?: < (?P<below>\d+)| = (?P<value>\d+))?(?: at (?P<start>\d+)(?::(?P<byte>\d+))?)?(?P<gaps> with gaps)?"
     r"(?: (?P<how>gather|select|take (?P<count>\d+) by) (?P<index>.+))?"
 )
@@ -43,7 +43,7 @@ class Tile:
     Attributes:
         shape: extents.
         dtype: its format, None for the one that the call is about.
-        memory: where it lives.
+        memory: where it lives; ``state`` is a scalar register, of shape [1].
         below: whole numbers from 0 up to this, exclusive, are its data; None leaves that to the dtype.
         value: what all elements are, None for random data.
         start: the partition it begins at.
@@ -66,6 +66,8 @@ class Tile:
     index: Tile | None = None
 
     def __str__(self) -> str:
+        if self.memory is Memory.state:
+            return "a register"
         memory = "" if self.memory is Memory.sbuf else f"{self.memory.value} "
         text = f"{memory}{self.dtype or 'T'}{list(self.shape)}"
         text += f" at {self.start}" if self.start or self.byte is not None else ""
@@ -248,7 +250,10 @@ def derived(mnemonic: str) -> dict[str, Any]:
         elif operand.number:
             made[entry.name] = 1.5
         else:
-            made[entry.name] = Tile(SHAPE, None, operand.memories[0])
+            is_register = operand.memories[0] is Memory.state
+            made[entry.name] = (
+                Tile((1,), dtypes.int32, Memory.state) if is_register else Tile(SHAPE, None, operand.memories[0])
+            )
     return made
 
 

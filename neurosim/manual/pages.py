@@ -169,7 +169,7 @@ def _has_dtype(call: Call) -> bool:
 def _facts(mnemonic: str) -> str:
     cls = declaration(mnemonic)
     lines = ["- Engines: " + ", ".join(engine.name for engine in cls.engines)]
-    if cls.is_dma:
+    if cls.is_dma and not cls.is_control:
         lines[0] = "- Moved by DMA engines; triggered by " + ", ".join(engine.name for engine in cls.engines)
     for chip in chips().values():
         error = attempt(examples(mnemonic).calls[0], chip).error
@@ -189,13 +189,19 @@ def _registers(mnemonic: str) -> Iterator[str]:
             program = attempt(call, chip).program
             if program is not None:
                 patterns = program.signatures[-1].patterns
-                yield from (pattern.role for pattern in patterns if pattern.memory is Memory.state)
+                yield from (
+                    pattern.role
+                    for pattern in patterns
+                    if pattern.memory is Memory.state and pattern.role not in operands(mnemonic)
+                )
 
 
 def _operands(mnemonic: str) -> str:
     parameters = inspect.signature(declaration(mnemonic)).parameters
     body = []
     for name, operand in {**operands(mnemonic), "name": None}.items():
+        if name not in parameters:
+            continue  # register instructions take no label
         default = parameters[name].default
         shown = "" if default is inspect.Parameter.empty else f"`{say(default)}`"
         body.append((f"`{name}`", *_kind(operand, str(parameters[name].annotation)), shown))
@@ -206,6 +212,8 @@ def _kind(operand: Operand | None, annotation: str) -> tuple[str, str]:
     if operand is None:
         return "parameter", f"`{annotation}`"
     what = "tensor in " + " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
+    if operand.memories == (Memory.state,):
+        what = "a register"
     extra = [
         text
         for applies, text in (

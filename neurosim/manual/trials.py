@@ -17,6 +17,7 @@ from neurosim.chip import Chip
 from neurosim.cores import Mirror
 from neurosim.devices import available, load_chip
 from neurosim.dtypes import DType, Kind
+from neurosim.engines import Memory
 from neurosim.errors import NeurosimError
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel, boundary, run
@@ -24,6 +25,7 @@ from neurosim.manual.calls import Call, Tile, operands
 from neurosim.memory import UNWRITTEN, WRITTEN
 from neurosim.nki import _catalogue
 from neurosim.program import Access, Program
+from neurosim.scalar_registers import allocate
 from neurosim.timing import time
 from neurosim.view import NkiTensor
 
@@ -172,6 +174,11 @@ def _tensor(
 
     The second one is what an index chooses from; without an index both are the same.
     """
+    if tile.memory is Memory.state:
+        register = allocate(kernel, name)
+        if random is not None:
+            register.put(int(random.integers(_BELOW)))
+        return register, register
     dtype = tile.dtype or dtype
     made, view = _laid_out(kernel, dtype, name, tile, layout)
     if random is not None:

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from neurosim.device_loops import dynamic_range as dynamic_range
+from neurosim.device_loops import fori_loop as fori_loop
+from neurosim.device_loops import while_loop as while_loop
 from neurosim.dtypes import bfloat16 as bfloat16
 from neurosim.dtypes import bool_ as bool_
 from neurosim.dtypes import float4_e2m1fn_x4 as float4_e2m1fn_x4
@@ -206,17 +209,16 @@ def program_ndim() -> int:
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
-    """Print the values of an SBUF or HBM tensor now, behind a prefix.
+    """Print the values of an SBUF or HBM tensor now, behind a prefix; in a loop on the device, those of each trip.
 
     Hardware writes them to files of ``NEURON_RT_DEBUG_OUTPUT_DIR`` instead; its simulator prints, as this does.
     """
-    current("nl.device_print")
     if not isinstance(print_prefix, str):
         raise IllegalOperand(f"nl.device_print: print_prefix={print_prefix!r} is not a string")
     if not isinstance(tensor, NkiTensor) or tensor.buffer is psum:
         what = tensor.describe() if isinstance(tensor, NkiTensor) else repr(tensor)
         raise IllegalOperand(f"nl.device_print of {what}", advice="it prints tensors in SBUF or HBM")
-    print(print_prefix, tensor)
+    current("nl.device_print").perform(lambda: print(print_prefix, tensor))
 
 
 def is_hbm(buffer: MemoryRegion) -> bool:
@@ -239,7 +241,7 @@ def is_sbuf(buffer: MemoryRegion) -> bool:
     return buffer is sbuf
 
 
-_NOT_BUILT = frozenset(["dynamic_range", "fori_loop", "while_loop"])
+_NOT_BUILT: frozenset[str] = frozenset()
 
 
 def __getattr__(name: str) -> Any:

@@ -35,6 +35,7 @@ REASONS = {
     "descriptors": "DMAs to move",
     "bandwidth": "HBM bandwidth",
     "meeting": "the other core",
+    "loop": "a loop's trip",
 }
 """Stall reasons in words."""
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from neurosim.chip import Chip, Scalar
 from neurosim.engines import Engine, Memory
 from neurosim.errors import SimulatorBug
-from neurosim.work import AccumulatorRead, Handshake, Lanewise, Matmul, Stream
+from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul, Stream
 
 ARRAY_CUTS: Final = 4
 """Into how many parts the rows of the array, and its columns, can be cut at most."""
@@ -99,6 +99,27 @@ def _handshake(work: Handshake, chip: Chip) -> Cost:
     else:
         held = nanoseconds(chip.sync.core_swap_ns + work.size_bytes / chip.sync.core_swap_gb_per_s)
     return Cost(held, held)
+
+
+def control_cost(work: Control, chip: Chip) -> Cost:
+    """Return what a sequencer takes for a register or for the head of a loop, on whichever engine.
+
+    Raises:
+        SimulatorBug: there is no such law.
+    """
+    sequencer = chip.sequencer
+    times = {
+        ("move", Memory.state): sequencer.move_ns,
+        ("load", Memory.sbuf): sequencer.sbuf_load_ns,
+        ("load", Memory.hbm): sequencer.hbm_load_ns,
+        ("store", Memory.sbuf): sequencer.sbuf_store_ns,
+        ("store", Memory.hbm): sequencer.hbm_store_ns,
+        ("turn", Memory.state): sequencer.turn_ns,
+    }
+    ns = times.get((work.law, Memory.hbm if work.memory.is_hbm else work.memory))
+    if ns is None:
+        raise SimulatorBug(f"timing: sequencers have no law {work.law!r} for {work.memory.label}")
+    return Cost(nanoseconds(ns), nanoseconds(ns))
 
 
 def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:

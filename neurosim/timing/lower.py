@@ -18,9 +18,17 @@ from neurosim.errors import ConfigurationError, SimulatorBug
 from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.program import Program, Signature
 from neurosim.timing.dma import TransferCost, transfer_cost
-from neurosim.timing.laws import MatmulCost, lanewise_cost, matmul_cost, nanoseconds, table_load_ps, table_set
+from neurosim.timing.laws import (
+    MatmulCost,
+    control_cost,
+    lanewise_cost,
+    matmul_cost,
+    nanoseconds,
+    table_load_ps,
+    table_set,
+)
 from neurosim.timing.timeline import ENGINES, Op, Stall
-from neurosim.work import AccumulatorRead, Lanewise, Matmul, Transfer
+from neurosim.work import AccumulatorRead, Control, Lanewise, Matmul, Transfer
 
 Ints = NDArray[np.int64]
 
@@ -196,7 +204,8 @@ def _cost(signature: Signature, chip: Chip) -> Cost:
             table = table_set(item.table, chip.scalar) or table
             if item.law == "transpose":
                 quadrants = tuple(pattern.start_partition // _QUADRANT for pattern in signature.patterns)
-        steps.append((int(kind), *lanewise_cost(item, signature.engine, chip)))
+        cost = control_cost(item, chip) if isinstance(item, Control) else lanewise_cost(item, signature.engine, chip)
+        steps.append((int(kind), *cost))
     if not steps:
         raise _bad_work(signature)
     return ComputeCost(tuple(steps), table, quadrants)
@@ -279,6 +288,7 @@ def _edges(
     reasons[Dependence.RAW] = Stall.DATA_ENGINE
     reasons[[Dependence.WAR, Dependence.WAW]] = Stall.OVERWRITE
     reasons[Dependence.EDGE] = Stall.EDGE
+    reasons[Dependence.MEET] = Stall.LOOP
     reason = reasons[kind]
     reason[from_dma & (kind == Dependence.RAW)] = Stall.DATA_DMA
     later, earlier = depth_edges

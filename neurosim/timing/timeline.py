@@ -36,6 +36,7 @@ class Stall(IntEnum):
         DESCRIPTORS: a DMA engine, for work.
         BANDWIDTH: a DMA engine, for HBM.
         MEETING: for the other core.
+        LOOP: for the trip before, at the head of a loop on the device.
     """
 
     NONE = 0
@@ -48,6 +49,7 @@ class Stall(IntEnum):
     DESCRIPTORS = 7
     BANDWIDTH = 8
     MEETING = 9
+    LOOP = 10
 
 
 REASONS: Final = tuple(reason.name.lower() for reason in Stall)

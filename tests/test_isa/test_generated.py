@@ -189,7 +189,7 @@ def other_values(call, parameter):
         yield "a label"
     elif operand is not None:
         rows = next(tile.shape[0] for tile in call.operands.values() if isinstance(tile, Tile))
-        yield from (other for other in (Tile((rows, 1)), 3.0, None) if other != value)
+        yield from (other for other in (Tile((rows, 1)), 3.0, 4, None) if other != value)
         yield from (
             call.operands[other]
             for other, declared in operands(call.mnemonic).items()

@@ -32,6 +32,10 @@ from isa.predicated import tensor_copy_predicated as tensor_copy_predicated
 from isa.range_select import range_select as range_select
 from isa.reciprocal import reciprocal as reciprocal
 from isa.reduce import tensor_reduce as tensor_reduce
+from isa.register import register_alloc as register_alloc
+from isa.register import register_load as register_load
+from isa.register import register_move as register_move
+from isa.register import register_store as register_store
 from isa.rng import rand2 as rand2
 from isa.rng import rng as rng
 from isa.rng_state import rand_get_state as rand_get_state
@@ -49,7 +53,7 @@ from isa.transpose import nc_transpose as nc_transpose
 from neurosim.devices import load_chip
 from neurosim.engines import Engine as engine
 from neurosim.errors import NkiValidationError as NkiValidationError
-from neurosim.instruction import NkiInstruction as NkiInstruction
+from neurosim.handle import NkiInstruction as NkiInstruction
 from neurosim.kernel import running
 from neurosim.modes import DgeMode as dge_mode
 from neurosim.modes import DmaEngine as dma_engine
@@ -57,10 +61,12 @@ from neurosim.modes import OobMode as oob_mode
 from neurosim.modes import ReduceCmd as reduce_cmd
 from neurosim.nki._catalogue import instructions
 from neurosim.nki._missing import missing
+from neurosim.scalar_registers import VirtualRegister as VirtualRegister
 
 __all__ = [
     "NkiInstruction",
     "NkiValidationError",
+    "VirtualRegister",
     "activation",
     "activation_reduce",
     "affine_select",
@@ -94,6 +100,10 @@ __all__ = [
     "reciprocal",
     "reduce_cmd",
     "rng",
+    "register_alloc",
+    "register_load",
+    "register_move",
+    "register_store",
     "scalar_tensor_tensor",
     "select_reduce",
     "sendrecv",
@@ -130,7 +140,6 @@ def get_nc_version() -> nc_version:
 
 _NOT_BUILT = frozenset(
     [
-        "VirtualRegister",
         "activate2",
         "dma_compute",
         "exponential",
@@ -138,10 +147,6 @@ _NOT_BUILT = frozenset(
         "nc_matmul_mx",
         "nonzero_with_count",
         "quantize_mx",
-        "register_alloc",
-        "register_load",
-        "register_move",
-        "register_store",
         "sequence_bounds",
         "tensor_partition_reduce",
         "tensor_scalar_cumulative",
