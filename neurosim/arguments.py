@@ -11,12 +11,15 @@ import numpy.typing as npt
 
 from neurosim import dtypes
 from neurosim.arrays import kind_of, like, to_numpy
+from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, NeurosimError, UnwrittenOutput
 from neurosim.holes import uninitialized
 from neurosim.kernel import Kernel, default_name
 from neurosim.memory import WRITTEN, array_bytes
+from neurosim.objects import fields_of, with_fields
 from neurosim.rules import bounding_box
 from neurosim.specs import Spec
+from neurosim.versions import NKI_0_3
 from neurosim.view import NkiTensor
 
 Array = npt.NDArray[Any]
@@ -35,6 +38,7 @@ class Arguments:
         self._first = True
         self._tensors: dict[int, tuple[Any, Array, NkiTensor]] = {}
         self._specs: dict[str, NkiTensor] = {}
+        self._within: list[Any] = []  # objects that are being looked into: one may hold itself
 
     def adopt(self, value: Any, name: str) -> Any:
         """Return ``value``, at ``name`` of the arguments, with a tensor in place of each array in it.
@@ -50,7 +54,18 @@ class Arguments:
             return rebuilt(value, [self.adopt(entry, f"{name}[{index}]") for index, entry in enumerate(value)])
         if isinstance(value, dict):
             return {key: self.adopt(entry, f"{name}[{key!r}]") for key, entry in value.items()}
-        return value
+        return self._object(value, name)
+
+    def _object(self, value: Any, name: str) -> Any:
+        """Return a dataclass or NKIObject with tensors in its fields, a copy where it has arrays in them."""
+        fields = fields_of(value)
+        if fields is None or any(value is outer for outer in self._within):
+            return value
+        self._within.append(value)
+        try:
+            return with_fields(value, {key: self.adopt(entry, f"{name}.{key}") for key, entry in fields.items()})
+        finally:
+            self._within.pop()
 
     def _tensor(self, value: Any, name: str) -> NkiTensor:
         if isinstance(value, Spec):
@@ -181,6 +196,7 @@ class _Collector:
 
     def __init__(self, kernel: Kernel, name: str, kind: str, partial: Collection[str]) -> None:
         self.problems: list[NeurosimError] = []
+        self._within: list[Any] = []
         self._kernel, self._name, self._kind, self._partial = kernel, name, kind, partial
 
     def collect(self, value: Any, path: str) -> Any:
@@ -191,7 +207,14 @@ class _Collector:
             return rebuilt(value, [self.collect(entry, f"{path}[{index}]") for index, entry in enumerate(value)])
         if isinstance(value, dict):
             return {key: self.collect(entry, f"{path}[{key!r}]") for key, entry in value.items()}
-        return value
+        fields = fields_of(value)
+        if fields is None or any(value is outer for outer in self._within):
+            return value
+        self._within.append(value)
+        try:
+            return with_fields(value, {key: self.collect(entry, f"{path}.{key}") for key, entry in fields.items()})
+        finally:
+            self._within.pop()
 
     def _array(self, tensor: NkiTensor, path: str) -> Any:
         if not tensor.buffer.is_hbm:
@@ -199,6 +222,12 @@ class _Collector:
                 f"{self._name} returns {tensor.describe()}; an output must be in HBM",
                 where=tensor.allocation.where,
                 advice="allocate it with buffer=nl.shared_hbm and store the tile with nisa.dma_copy",
+            )
+        if tensor.buffer is not Memory.shared_hbm and self._kernel.nki_version >= NKI_0_3:
+            raise IllegalOperand(
+                f"{self._name} returns {tensor.describe()}, which is not in shared HBM",
+                where=tensor.allocation.where,
+                advice="allocate it with buffer=nl.shared_hbm: since NKI 0.3 an output in nl.hbm does not compile",
             )
         _name_output(tensor, self._kernel, path)
         problem = _unwritten(tensor, self._name)

@@ -215,6 +215,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     check_grid(options.grid, chip, name)
     kernel = Kernel(chip, program, values=options.values, grid=options.grid)
     arguments = Arguments(kernel)
+    kwargs = _without_alias_marks(name, kwargs)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
@@ -262,12 +263,29 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
     return results[0]
 
 
+def _without_alias_marks(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return named arguments with ``x.must_alias_input`` as ``x``: inputs written in place are updated in any case.
+
+    Source: aws-neuron/nki-library, whose tests name inputs so that an output shares its memory with.
+    """
+    plain = {key.removesuffix(".must_alias_input"): value for key, value in kwargs.items()}
+    if len(plain) < len(kwargs):
+        twice = next(key for key in kwargs if f"{key}.must_alias_input" in kwargs)
+        raise IllegalCall(f"{name}: {twice} and {twice}.must_alias_input are one argument", advice="give one of them")
+    return plain
+
+
 def _check_environment() -> None:
     """Refuse settings that would change values and are not built."""
     if os.environ.get("NKI_PRECISE_FP", "1") not in ("", "1"):
         raise Unsupported(
             f"NKI_PRECISE_FP={os.environ['NKI_PRECISE_FP']}: storing everything as float32 is not built yet",
             advice="unset it: narrow formats are stored as they are on hardware",
+        )
+    if os.environ.get("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "").lower() in ("1", "true"):
+        raise Unsupported(
+            "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE: transposes by DMA on the tensor engine are not built yet",
+            advice="unset it, or use nisa.nc_transpose",
         )
 
 

@@ -224,12 +224,21 @@ ROWS = (
     Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),
     # Arguments of a kernel, in and out.
     Row("neurosim.schedules", own=RECORD),
+    Row("neurosim.objects"),
     Row("neurosim.arrays", own=FORMATS, packages=("numpy", "ml_dtypes")),
     Row("neurosim.specs", own=FORMATS),
     Row("neurosim.testing", own=("neurosim.dtypes", "neurosim.arrays"), packages=("numpy",)),
     Row(
         "neurosim.arguments",
-        own=(*RECORD, *TENSORS, "neurosim.kernel", "neurosim.instruction", "neurosim.arrays", "neurosim.specs"),
+        own=(
+            *RECORD,
+            *TENSORS,
+            "neurosim.kernel",
+            "neurosim.instruction",
+            "neurosim.arrays",
+            "neurosim.objects",
+            "neurosim.specs",
+        ),
         packages=("numpy",),
     ),
     # Running a kernel from end to end. Device files lie in `isa`; their path is all that is asked of it.
@@ -263,7 +272,9 @@ ROWS = (
             "neurosim.devices",
             "neurosim.schedules",
             "neurosim.specs",
+            "neurosim.objects",
             "neurosim.run",
+            "neurosim.writing",
             "isa",
         ),
         packages=("numpy",),

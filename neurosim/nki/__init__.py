@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from neurosim.devices import folder, load_chip
-from neurosim.errors import IllegalOperand, Unsupported
+from neurosim.errors import IllegalOperand
 from neurosim.grids import ALONE, Grid, grid_of, on_cores
 from neurosim.kernel import running
 from neurosim.nki import collectives as collectives
+from neurosim.nki._measuring import check_options, measured
 from neurosim.nki._missing import missing
 from neurosim.run import Simulated
 from neurosim.run import simulate as _simulate
@@ -26,7 +27,18 @@ except ImportError:
     folder()  # says so when another package named isa came first
     raise
 
-__all__ = ["Kernel", "collectives", "isa", "jit", "language", "simulate"]
+__all__ = [
+    "Kernel",
+    "baremetal",
+    "benchmark",
+    "collectives",
+    "isa",
+    "jit",
+    "language",
+    "profile",
+    "simulate",
+    "simulate_kernel",
+]
 
 
 class Kernel:
@@ -83,6 +95,11 @@ class Kernel:
         """
         return Kernel(self.function, self.platform_target, self.schedule, grid_of(grid))
 
+    @property
+    def func_name(self) -> str:
+        """The function's name, as NKI 0.1 called it."""
+        return self.__name__  # type: ignore[attr-defined, no-any-return]
+
     def __reduce__(self) -> str:
         return self.__qualname__  # type: ignore[attr-defined, no-any-return]  # pickled by reference, as functions are
 
@@ -90,24 +107,81 @@ class Kernel:
         return f"<nki kernel {self.__name__}>"  # type: ignore[attr-defined]
 
 
-def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """Make a kernel of a function; with or without arguments.
 
     Args:
-        function: the kernel.
-        options: ``platform_target`` names the chip that direct calls run on.
+        fn: the kernel.
+        kwargs: ``platform_target`` names the chip that direct calls run on (NKI 0.3 and later refuse it, and take
+            ``NEURON_PLATFORM_TARGET_OVERRIDE`` instead); ``mode`` is ignored, as NKI 0.3 documents: every call here is
+            simulated, as with ``NKI_SIMULATOR=1``. Options of NKI's compiler have no effect, which a warning says.
 
     Raises:
-        Unsupported: any other option.
+        Unsupported: another option.
     """
-    unknown = set(options) - {"platform_target"}
-    if unknown:
-        raise Unsupported(f"nki.jit: option {', '.join(sorted(unknown))} is not built yet", advice="leave it out")
-    if "platform_target" in options:
-        load_chip(options["platform_target"])
-    if function is None:
-        return lambda inner: Kernel(inner, **options)
-    return Kernel(function, **options)
+    check_options("nki.jit", kwargs, ("platform_target", "mode"))
+    mode, target = kwargs.get("mode"), kwargs.get("platform_target")
+    if mode is not None and not isinstance(mode, str):
+        raise IllegalOperand(f"nki.jit: mode={mode!r} is not a string", advice="leave it out: it means nothing")
+    if target is not None:
+        load_chip(target)
+    return (lambda inner: _kernel(inner, target)) if fn is None else _kernel(fn, target)
+
+
+def _kernel(function: Any, target: str | None = None) -> Kernel:
+    """Return a kernel as it is, on the chip ``target`` if given, or a function as a kernel."""
+    if isinstance(function, Kernel):
+        return function if target is None else Kernel(function.function, target, function.schedule, function.grid)
+    if not callable(function):
+        raise IllegalOperand(f"{function!r} is no kernel", advice="give a function, or what @nki.jit made of one")
+    return Kernel(function, target)
+
+
+def benchmark(kernel: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a kernel that keeps the time of its runs: ``k.benchmark_result.nc_latency.get_latency_percentile(50)``.
+
+    Also as a decorator, with or without options; ``k[2]`` is measured on two cores. Times are in microseconds, and
+    launch and kernel together, as ``nki.benchmark`` measures them on hardware.
+
+    Args:
+        kernel: an ``@nki.jit`` kernel, or a function.
+        options: ``warmup`` and ``iters`` change nothing, as each run takes the same time.
+
+    Raises:
+        Unsupported: an option that nobody knows.
+    """
+    if kernel is None:
+        return lambda inner: measured("nki.benchmark", _kernel(inner), options)
+    return measured("nki.benchmark", _kernel(kernel), options)
+
+
+def profile(func: Callable[..., Any] | None = None, *, working_directory: Any = None, **options: Any) -> Any:
+    """Make a kernel that keeps the time of its runs, as :func:`benchmark`, and writes what happened in them.
+
+    Args:
+        func: an ``@nki.jit`` kernel, or a function.
+        working_directory: where each run writes ``NAME.summary.json`` and ``NAME.trace.json.gz``, which
+            https://ui.perfetto.dev opens; nothing is written without it.
+        options: as of :func:`benchmark`.
+    """
+    if func is None:
+        return lambda inner: measured("nki.profile", _kernel(inner), options, working_directory)
+    return measured("nki.profile", _kernel(func), options, working_directory)
+
+
+def baremetal(kernel: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a kernel that runs on arrays, as :func:`jit` does; also as a decorator, with or without options.
+
+    Raises:
+        Unsupported: an option that nobody knows.
+    """
+    check_options("nki.baremetal", options)
+    return _kernel if kernel is None else _kernel(kernel)
+
+
+def simulate_kernel(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a kernel on arrays and return what it returns: NKI 0.1's spelling of ``nki.simulate(kernel)(…)``."""
+    return simulate(kernel)(*args, **kwargs)
 
 
 def simulate(kernel: Callable[..., Any]) -> Callable[..., Any]:

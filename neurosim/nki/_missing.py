@@ -13,10 +13,6 @@ _OLD = {
     "par_dim": "the first axis of an on-chip tensor is its partitions: nl.ndarray((128, 512), …)",
     "spmd_dim": "launch with kernel[cores](…)",
     "loop_reduce": "accumulate in PSUM, or with nisa.tensor_tensor",
-    "simulate_kernel": "use nki.simulate(kernel)(…)",
-    "benchmark": "use neurosim.profile(kernel)(…), whose report gives the simulated time",
-    "baremetal": "use nki.simulate(kernel)(…)",
-    "profile": "use neurosim.profile(kernel)(…), whose report gives the simulated time",
     "trace": "use @nki.jit",
 }
 """Names of older NKI versions, and what to write now (AWS Neuron SDK, ``nki/migration/index.rst``)."""

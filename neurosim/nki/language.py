@@ -5,7 +5,6 @@ Source of the names: AWS Neuron SDK, ``nki/api/nki/language/__init__.py`` (NKI 0
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -68,6 +67,7 @@ from neurosim.nki._sequences import negative as negative
 from neurosim.nki._sequences import tan as tan
 from neurosim.nki._sequences import trunc as trunc
 from neurosim.nki._tile_size import TileSize
+from neurosim.objects import NKIObject as NKIObject
 from neurosim.view import NkiTensor as NkiTensor
 
 sbuf = MemoryRegion.sbuf
@@ -80,28 +80,6 @@ tile_size = TileSize()
 
 ds = DynamicSlice
 nc = NeuronCores
-
-
-class _WithAttributes(type):
-    """Lets a class that has an ``__init__`` of its own, a dataclass too, be called with its plain attributes."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-            return super().__call__(*args, **kwargs)
-        plain = {name: kwargs.pop(name) for name in list(kwargs) if name not in parameters and hasattr(cls, name)}
-        made = super().__call__(*args, **kwargs)
-        for name, value in plain.items():
-            setattr(made, name, value)
-        return made
-
-
-class NKIObject(metaclass=_WithAttributes):
-    """Base of kernels' own configuration classes; keyword arguments become attributes."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        for name, value in kwargs.items():
-            setattr(self, name, value)
 
 
 def ndarray(

@@ -78,18 +78,18 @@ def test_modules_that_nki_does_not_have():
         """
         import neurosim, nki, importlib.util
         assert importlib.util.find_spec("nki.isa") is not None
-        assert importlib.util.find_spec("nki.compiler") is None
+        assert importlib.util.find_spec("nki.runtime") is None
         import nki.isa.constants, nki.dtype
         assert nki.isa.constants.oob_mode is nki.isa.oob_mode
         assert nki.dtype.bfloat16 is nki.language.bfloat16
-        for name in ("nki.compiler", "nki.isa.nothing"):
+        for name in ("nki.runtime", "nki.isa.nothing"):
             try:
                 __import__(name)
             except ModuleNotFoundError as error:
                 print(error)
         """
     )
-    assert "No module named 'nki.compiler'" in out
+    assert "No module named 'nki.runtime'" in out
     assert "nki.isa.nothing" in out
 
 

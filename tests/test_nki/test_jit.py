@@ -53,6 +53,16 @@ jitted = nki.jit(double)
         lambda x: jitted(x=x),
         lambda x: jitted(x, factor=2.0),
         lambda x: nki.simulate(jitted)(factor=2, x=x),
+        lambda x: nki.jit(mode="simulation")(double)(x),
+        lambda x: nki.jit(fn=double)(x),
+        lambda x: nki.jit(jitted)(x),
+        lambda x: nki.simulate_kernel(jitted, x),
+        lambda x: nki.simulate_kernel(double, x, factor=2.0),
+        lambda x: nki.baremetal(jitted)(x),
+        lambda x: nki.baremetal()(double)(x),
+        lambda x: nki.benchmark(jitted)(x),
+        lambda x: nki.profile(double)(x),
+        lambda x: jitted(**{"x.must_alias_input": x}),
     ],
 )
 def test_ways_to_run(call):
@@ -91,8 +101,12 @@ def test_kernels_call_kernels():
 
 
 def test_unknown_options():
-    with pytest.raises(Unsupported, match=r"nki\.jit: option mode is not built yet"):
-        nki.jit(mode="trace")(double)
+    with pytest.raises(Unsupported, match=r"nki\.jit: option modus is not built"):
+        nki.jit(modus="trace")(double)
+    with pytest.raises(IllegalOperand, match="mode=3 is not a string"):
+        nki.jit(mode=3)
+    with pytest.raises(IllegalOperand, match="3 is no kernel"):
+        nki.jit(3)
     with pytest.raises(ConfigurationError, match="unknown chip 'trn9'"):
         nki.jit(platform_target="trn9")
 
