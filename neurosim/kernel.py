@@ -90,6 +90,7 @@ class Kernel:
     _planes: dict[Memory, Storage] = field(default_factory=dict)
     _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
     _registers: dict[tuple[str, Engine], Storage] = field(default_factory=dict)
+    _pinned: int = -1
     _occurrences: dict[Any, int] = field(default_factory=dict)
 
     def beside(self, core: int) -> Kernel:
@@ -126,6 +127,8 @@ class Kernel:
         """Return the id of the kernel's call stack here, innermost kernel frame first."""
         if self._repeated >= 0:
             return self._repeated
+        if self._pinned >= 0:
+            return self._pinned
         frame = sys._getframe(1)
         key: list[Any] = []
         skipped = self._skipped
@@ -141,6 +144,15 @@ class Kernel:
             frame = frame.f_back  # type: ignore[assignment]
         interned = self._stack_ids.get(tuple(key))
         return self._intern_stack(tuple(key)) if interned is None else interned
+
+    @contextlib.contextmanager
+    def at(self, stack: int) -> Iterator[None]:
+        """Take ``stack`` for the call stack inside: of an instruction that is issued later than it was called."""
+        before, self._pinned = self._pinned, stack
+        try:
+            yield
+        finally:
+            self._pinned = before
 
     def _intern_stack(self, key: tuple[Any, ...]) -> int:
         frames = []

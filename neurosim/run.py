@@ -15,7 +15,14 @@ from neurosim.chip import Chip
 from neurosim.cores import Cores
 from neurosim.device_loops import check_left
 from neurosim.devices import available, load_chip
-from neurosim.errors import ConfigurationError, IllegalCall, IllegalOperand, NeurosimError, Unsupported
+from neurosim.errors import (
+    CapacityExceeded,
+    ConfigurationError,
+    IllegalCall,
+    IllegalOperand,
+    NeurosimError,
+    Unsupported,
+)
 from neurosim.grids import ALONE, Grid, check_grid, grid_of
 from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run
@@ -118,6 +125,7 @@ class _Options:
     schedule: Schedule
     nki_version: NkiVersion
     grid: Grid
+    spills: Callable[[CapacityExceeded], str] | None = None
 
 
 class Simulated:
@@ -168,8 +176,16 @@ def simulate(
     function = getattr(kernel, "function", kernel)
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
     version = nki_version_of(getattr(kernel, "nki_version", None) if nki_version is None else nki_version)
-    schedule, grid = getattr(kernel, "schedule", ()), getattr(kernel, "grid", ALONE)
-    return Simulated(function, _Options(target, values, partial_outputs, schedule, version, grid), times=False)
+    options = _Options(
+        target,
+        values,
+        partial_outputs or getattr(kernel, "partial_outputs", ()),
+        getattr(kernel, "schedule", ()),
+        version,
+        getattr(kernel, "grid", ALONE),
+        getattr(kernel, "spills", None),
+    )
+    return Simulated(function, options, times=False)
 
 
 def reopen(path: str | Path, chip: str | Path | Chip | None = None) -> Result:
@@ -238,7 +254,12 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             check_same(returned, other, name)
     with run(kernel):
         add_edges(program, options.schedule)
-        check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
+        try:
+            check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
+        except CapacityExceeded as error:
+            if options.spills is None:
+                raise
+            program.notes["Capacity"] = options.spills(error)
         check_races(program)
         arguments.check_overlaps()
         collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)

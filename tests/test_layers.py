@@ -279,6 +279,21 @@ ROWS = (
         ),
         packages=("numpy",),
     ),
+    # The legacy dialect also names formats' limits, as NumPy does.
+    Row(
+        "neurosim.nki.legacy",
+        own=(
+            *RECORD,
+            *MACHINE,
+            "neurosim.numerics",
+            "neurosim.chip",
+            "neurosim.devices",
+            "neurosim.grids",
+            "neurosim.run",
+            "neurosim.nki",
+        ),
+        packages=("numpy", "ml_dtypes"),
+    ),
     Row("neurosim", own=("neurosim",)),
     # What can be said of instructions by reading and trying them.
     Row("neurosim.manual", own=("neurosim",), packages=("numpy", "rich")),

@@ -1,0 +1,78 @@
+"""``tile[...] = value``: the result of an instruction goes straight there, a tile is copied, a number fills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neurosim import dtypes
+from neurosim.engines import Memory
+from neurosim.errors import IllegalOperand
+from neurosim.nki import isa
+from neurosim.nki.legacy.lowering import spread_partitions
+from neurosim.nki.legacy.roots import Fresh, fill_value
+from neurosim.nki.legacy.state import begin, run_of
+from neurosim.nki.legacy.tensor import WRITE, Tensor
+from neurosim.rules import is_number
+
+
+def assign(target: Tensor, value: Any, is_temporary: bool) -> None:
+    """Write ``value`` into a view.
+
+    Args:
+        target: of a tile in SBUF or PSUM.
+        value: a tile, a result, or a number.
+        is_temporary: whether nothing else holds ``value``, so that a waiting instruction may write here at once.
+
+    Raises:
+        IllegalOperand: shapes that do not go together, a target in HBM.
+    """
+    run = run_of("assignment")
+    if isinstance(value, Tensor) and value.is_same_place(target):
+        return  # what += returns
+    with run.kernel.located():
+        if target.buffer.is_hbm:
+            raise IllegalOperand(
+                f"assignment to {target.describe()}: HBM is written by nl.store", advice="use nl.store(dst[...], value)"
+            )
+        if isinstance(value, Tensor):
+            if isinstance(value.root, Fresh) and value.root.is_open and _binds(target, value, is_temporary):
+                return
+            begin("assignment")
+            copy_into(target, value)
+        elif is_number(value) or isinstance(value, bool):
+            begin("assignment")
+            number = fill_value(value, target.format)
+            isa.memset(dst=target.resolve("assignment", use=WRITE), value=number)
+        else:
+            raise IllegalOperand(f"assignment of {value!r} to {target.describe()}", advice="give a tile or a number")
+
+
+def _binds(target: Tensor, value: Tensor, is_temporary: bool) -> bool:
+    """Let the waiting instruction write the target, where that gives the same values as a copy."""
+    root = value.root
+    assert isinstance(root, Fresh)
+    narrows = root.dtype in (target.format, dtypes.float32)
+    fitted = target.fitted(root.shape) if value.shape == root.shape else None
+    if fitted is not None and root.needs_target:
+        root.bind(fitted, root.issue)
+        return True
+    if not is_temporary or not narrows or fitted is None or target.buffer not in root.buffers:
+        return False
+    if root.exact and root.dtype != target.format:
+        return False
+    root.bind(fitted, root.issue)
+    return True
+
+
+def copy_into(target: Tensor, value: Tensor) -> None:
+    """Copy a tile into a view, broadcast where it has extent 1."""
+    source = value.fitted(target.shape)
+    if source is None and value.size == target.size:
+        isa.tensor_copy(dst=target.resolve("assignment", use=WRITE), src=value.resolve("assignment"))
+        return
+    source = value.spread(target.shape) if source is None else source
+    source = spread_partitions(source, "assignment")
+    if source.buffer is Memory.shared_hbm or source.buffer.is_hbm:
+        raise IllegalOperand(f"assignment of {value.describe()}: load it with nl.load first")
+    moved = source.resolve("assignment")
+    isa.tensor_copy(dst=target.resolve("assignment", use=WRITE), src=moved)

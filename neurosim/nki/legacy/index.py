@@ -1,0 +1,405 @@
+"""Index tensors: ``nl.arange`` and ``nl.mgrid`` as affine expressions, and what comparisons of them select.
+
+An index tensor has a shape, as a NumPy array has, and one step per axis: its element at (i, j, …) is
+``offset + Σ step · i``. Loop variables are plain ints, so that sums, differences and multiples of index tensors are
+index tensors again. Axes are told apart by position alone: two ``nl.arange(128)[:, None]`` are the same axis.
+
+Source: NKI 0.1 documentation, ``nki.language.arange``, ``nki.language.mgrid``, "NKI API Masking".
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.errors import IllegalOperand, Unsupported
+
+_COMPARE: dict[str, Any] = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+
+Box = tuple[tuple[int, int], ...]
+"""First and last-plus-one index per axis."""
+
+
+def is_int(value: Any) -> bool:
+    """Return whether a value is an integer; bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+class Affine:
+    """An affine expression of indices.
+
+    Attributes:
+        shape: extent per axis, as of a NumPy array.
+        steps: what one step along an axis adds; 0 where the extent is 1.
+        offset: the value at the first index.
+    """
+
+    __slots__ = ("offset", "shape", "steps")
+    __array_ufunc__ = None  # NumPy scalars on the left leave the operation to us
+
+    def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...], offset: int) -> None:
+        self.shape, self.offset = shape, offset
+        self.steps = tuple(step if extent > 1 else 0 for step, extent in zip(steps, shape, strict=True))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def values(self) -> npt.NDArray[np.int64]:
+        """Return all values as an array."""
+        total = np.full(self.shape, self.offset, np.int64)
+        for axis, (step, extent) in enumerate(zip(self.steps, self.shape, strict=True)):
+            along = [1] * len(self.shape)
+            along[axis] = extent
+            total += (np.arange(extent, dtype=np.int64) * step).reshape(along)
+        return total
+
+    def aligned(self, ndim: int) -> Affine:
+        """Return this with axes of extent 1 in front, as broadcasting adds them."""
+        missing = ndim - len(self.shape)
+        return Affine((1,) * missing + self.shape, (0,) * missing + self.steps, self.offset)
+
+    def __getitem__(self, key: Any) -> Affine:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        used = sum(entry is not None and entry is not Ellipsis for entry in keys)
+        if Ellipsis in keys:
+            place = keys.index(Ellipsis)
+            keys[place : place + 1] = [slice(None)] * (self.ndim - used)
+        else:
+            keys += [slice(None)] * (self.ndim - used)
+        shape: list[int] = []
+        steps: list[int] = []
+        offset, axis = self.offset, 0
+        for entry in keys:
+            if entry is None:
+                shape.append(1)
+                steps.append(0)
+                continue
+            extent, step = self.shape[axis], self.steps[axis]
+            axis += 1
+            if isinstance(entry, slice):
+                start, stop, stride = entry.indices(extent)
+                shape.append(max(0, -(-(stop - start) // stride)))
+                steps.append(step * stride)
+                offset += step * start
+            elif is_int(entry) and -extent <= entry < extent:
+                offset += step * (int(entry) % extent)
+            else:
+                raise IllegalOperand(f"index {entry!r} of an index tensor of shape {self.shape}")
+        return Affine(tuple(shape), tuple(steps), offset)
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+
+    def _plus(self, other: Any, sign: int, own_sign: int = 1) -> Any:
+        if is_int(other):
+            return Affine(
+                self.shape, tuple(own_sign * step for step in self.steps), own_sign * self.offset + sign * int(other)
+            )
+        if not isinstance(other, Affine):
+            return NotImplemented
+        ndim = max(self.ndim, other.ndim)
+        left, right = self.aligned(ndim), other.aligned(ndim)
+        shape = np.broadcast_shapes(left.shape, right.shape)
+        steps = tuple(own_sign * a + sign * b for a, b in zip(left.steps, right.steps, strict=True))
+        return Affine(shape, steps, own_sign * left.offset + sign * right.offset)
+
+    def __add__(self, other: Any) -> Any:
+        return self._plus(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._plus(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._plus(other, 1, -1)
+
+    def __neg__(self) -> Affine:
+        return Affine(self.shape, tuple(-step for step in self.steps), -self.offset)
+
+    def __pos__(self) -> Affine:
+        return self
+
+    def __mul__(self, other: Any) -> Any:
+        if not is_int(other):
+            if isinstance(other, Affine):
+                return self._not_affine("*", other)
+            return NotImplemented
+        factor = int(other)
+        return Affine(self.shape, tuple(factor * step for step in self.steps), factor * self.offset)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Affine:
+        """Divide where the result is affine: every value a multiple of ``other``, or all in one block of it."""
+        if is_int(other) and int(other) > 0:
+            size = int(other)
+            if all(step % size == 0 for step in self.steps):
+                return Affine(self.shape, tuple(step // size for step in self.steps), self.offset // size)
+            low, high = self.bounds()
+            if low // size == high // size:
+                return Affine(self.shape, (0,) * self.ndim, low // size)
+        return self._not_affine("//", other)
+
+    def __mod__(self, other: Any) -> Affine:
+        if is_int(other) and int(other) > 0:
+            size = int(other)
+            if all(step % size == 0 for step in self.steps):
+                return Affine(self.shape, (0,) * self.ndim, self.offset % size)
+            low, high = self.bounds()
+            if low // size == high // size:
+                return self + -(low // size * size)  # type: ignore[no-any-return]
+        return self._not_affine("%", other)
+
+    def _not_affine(self, sign: str, other: Any) -> Affine:
+        raise Unsupported(
+            f"{self!r} {sign} {other!r} is not an affine expression",
+            advice="write it as a sum of multiples of nl.arange and loop variables, with one axis more if need be",
+        )
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the least and the greatest value."""
+        spans = [step * (extent - 1) for step, extent in zip(self.steps, self.shape, strict=True)]
+        return self.offset + sum(min(span, 0) for span in spans), self.offset + sum(max(span, 0) for span in spans)
+
+    # -- comparisons ----------------------------------------------------------------------------------------------
+
+    def _compare(self, name: str, other: Any) -> Any:
+        difference = self - other if is_int(other) or isinstance(other, Affine) else NotImplemented
+        return difference if difference is NotImplemented else Predicate(((difference, name),))
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("less", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("less_equal", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare("greater", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare("greater_equal", other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare("equal", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare("not_equal", other)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.steps, self.offset))
+
+    def __bool__(self) -> bool:
+        raise IllegalOperand(f"{self!r} has no truth value", advice="pass it as mask=, or use nl.where")
+
+    def __repr__(self) -> str:
+        return f"index tensor {list(self.shape)} from {self.offset} in steps {list(self.steps)}"
+
+
+class Predicate:
+    """Comparisons of index tensors with 0, all of which must hold: what ``mask=`` takes.
+
+    Attributes:
+        terms: pairs (index tensor, name of the comparison of it with 0).
+    """
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: tuple[tuple[Affine, str], ...]) -> None:
+        self.terms = terms
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, by broadcasting."""
+        return np.broadcast_shapes(*(term.shape for term, _ in self.terms)) if self.terms else ()
+
+    def __and__(self, other: Any) -> Any:
+        if isinstance(other, Predicate):
+            return Predicate(self.terms + other.terms)
+        if isinstance(other, (bool, np.bool_)):
+            return self if other else False
+        return NotImplemented
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Any:
+        if isinstance(other, (bool, np.bool_)):
+            return True if other else self
+        raise Unsupported("'|' of two masks", advice="masks are joined with & only; use two instructions, or nl.where")
+
+    __ror__ = __or__
+
+    def __bool__(self) -> bool:
+        raise IllegalOperand("a mask of index tensors has no truth value", advice="pass it as mask=, and join with &")
+
+    def boxes(self, shape: tuple[int, ...]) -> list[Box]:
+        """Return disjoint boxes of a tile of ``shape`` that hold exactly what is selected; one where it is a box."""
+        limits = [(0, extent) for extent in shape]
+        slanted: list[tuple[Affine, str]] = []
+        for expression, name in self.terms:
+            term = _placed(expression, shape)
+            axes = [axis for axis, step in enumerate(term.steps) if step]
+            if len(axes) > 1 or (axes and name == "not_equal"):
+                slanted.append((term, name))
+                continue
+            if not axes:
+                if not _COMPARE[name](term.offset, 0):
+                    return []
+                continue
+            (axis,) = axes
+            low, high = _interval(term.steps[axis], term.offset, name, shape[axis])
+            limits[axis] = (max(limits[axis][0], low), min(limits[axis][1], high))
+        if any(low >= high for low, high in limits):
+            return []
+        if not slanted:
+            return [tuple(limits)]
+        chosen = np.ones([high - low for low, high in limits], np.bool_)
+        cut = tuple(slice(low, high) for low, high in limits)
+        for term, name in slanted:
+            extents = tuple(extent if step else 1 for extent, step in zip(shape, term.steps, strict=True))
+            hit = _COMPARE[name](Affine(extents, term.steps, term.offset).values(), 0)
+            chosen &= np.broadcast_to(hit, shape)[cut]
+        return [
+            tuple((low + begin, low + end) for (low, _), (begin, end) in zip(limits, box, strict=True))
+            for box in _split(chosen)
+        ]
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({term!r} {name} 0)" for term, name in self.terms)
+
+
+def _placed(term: Affine, shape: tuple[int, ...]) -> Affine:
+    """Return a term with the axes of a tile: the same number, else those at the end, else those at the front."""
+    ndim = len(shape)
+    if term.ndim > ndim:
+        extra = term.ndim - ndim
+        if any(term.steps[:extra]):
+            if any(term.steps[ndim:]):
+                raise IllegalOperand(f"a mask with {term.ndim} axes for a tile of shape {shape}")
+            return Affine(term.shape[:ndim], term.steps[:ndim], term.offset)
+        return Affine(term.shape[extra:], term.steps[extra:], term.offset)
+    missing = ndim - term.ndim
+    if missing and term.ndim and term.shape[0] == shape[0] > 1 and not any(term.steps[1:]):
+        return Affine(term.shape + (1,) * missing, term.steps + (0,) * missing, term.offset)
+    return term.aligned(ndim)
+
+
+def _interval(step: int, offset: int, name: str, extent: int) -> tuple[int, int]:
+    """Return where ``offset + step · i`` compares with 0 as ``name`` says, among 0 ≤ i < extent."""
+    if name == "equal":
+        position, rest = divmod(-offset, step)
+        return (position, position + 1) if rest == 0 and 0 <= position < extent else (0, 0)
+    if name in ("greater", "greater_equal"):
+        step, offset = -step, -offset
+    bound = -offset - (name in ("less", "greater"))  # step · i <= bound
+    if step > 0:
+        return 0, min(extent, bound // step + 1)
+    return max(0, -(bound // -step)), extent
+
+
+def _split(mask: npt.NDArray[np.bool_]) -> Iterator[Box]:
+    """Yield disjoint boxes that hold the True entries: runs of equal slices along each axis."""
+    if mask.ndim == 0:
+        if mask:
+            yield ()
+        return
+    begin = 0
+    for end in range(1, len(mask) + 1):
+        if end < len(mask) and (mask[end] == mask[begin]).all():
+            continue
+        for rest in _split(mask[begin]):
+            yield ((begin, end), *rest)
+        begin = end
+
+
+class _Grid(tuple[Affine, ...]):
+    """What ``nl.mgrid[…]`` gives: one index tensor per axis, with names ``p``, ``x``, ``y``, ``z`` and ``w``."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Affine:
+        place = "pxyzw".find(name)
+        if len(name) != 1 or not 0 <= place < len(self):
+            raise AttributeError(f"an nl.mgrid of {len(self)} axes has no {name!r}")
+        return self[place]
+
+
+class _MeshGrid:
+    """``nl.mgrid``: index tensors of a dense grid, each of the full rank."""
+
+    def __getitem__(self, key: Any) -> _Grid:
+        keys = key if isinstance(key, tuple) else (key,)
+        axes = []
+        for axis, entry in enumerate(keys):
+            if not isinstance(entry, slice) or entry.stop is None:
+                raise IllegalOperand(f"nl.mgrid[{entry!r}]", advice="give slices with an end: nl.mgrid[0:128, 0:512]")
+            along = arange(entry.start or 0, entry.stop, entry.step or 1)
+            place: list[Any] = [None] * len(keys)
+            place[axis] = slice(None)
+            axes.append(along[tuple(place)])
+        return _Grid(axes)
+
+
+mgrid = _MeshGrid()
+
+
+def arange(*args: Any) -> Affine:
+    """Return an index tensor of one axis: ``arange(stop)``, ``arange(start, stop)``, ``arange(start, stop, step)``.
+
+    Raises:
+        IllegalOperand: bounds that are no ints, or no element.
+    """
+    if not 1 <= len(args) <= 3 or not all(is_int(value) for value in args):
+        raise IllegalOperand(f"nl.arange{args}", advice="give one to three ints")
+    numbers = [int(value) for value in args]
+    start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    count = len(range(start, stop, step)) if step else 0
+    if count < 1:
+        raise IllegalOperand(f"nl.arange{args} has no elements")
+    return Affine((count,), (step,), start)
+
+
+def whole_box(shape: tuple[int, ...]) -> Box:
+    """Return the box of everything."""
+    return tuple((0, extent) for extent in shape)
+
+
+def boxes_of(mask: Any, shape: tuple[int, ...], call: str) -> list[Box]:
+    """Return what of a tile of ``shape`` a ``mask=`` selects, as boxes.
+
+    Raises:
+        IllegalOperand: a mask that is no comparison of index tensors.
+    """
+    if mask is None or (isinstance(mask, (bool, np.bool_)) and mask):
+        return [whole_box(shape)]
+    if isinstance(mask, (bool, np.bool_)):
+        return []
+    if isinstance(mask, Predicate):
+        return mask.boxes(shape)
+    raise IllegalOperand(
+        f"{call}: mask={mask!r} is no comparison of index tensors",
+        advice="compare nl.arange expressions and loop variables; for values of tiles use nl.where",
+    )
+
+
+def box_shape(box: Box) -> tuple[int, ...]:
+    """Return the extents of a box."""
+    return tuple(high - low for low, high in box)
+
+
+def positions(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield every index of a shape, the last axis quickest."""
+    return itertools.product(*(range(extent) for extent in shape))

@@ -1,0 +1,326 @@
+"""Legacy ``nki.isa``: moving data, and choosing elements.
+
+Source: NKI 0.1 documentation of each function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neurosim import dtypes
+from neurosim.engines import Engine, Memory
+from neurosim.errors import IllegalOperand, Unsupported
+from neurosim.modes import DgeMode, OobMode, ReduceCmd
+from neurosim.nki import isa
+from neurosim.nki.legacy.index import Affine, Box, Predicate, box_shape, boxes_of
+from neurosim.nki.legacy.lowering import column, in_place, lanewise, result, tile
+from neurosim.nki.legacy.operators import operator
+from neurosim.nki.legacy.promotion import chosen, result_dtype
+from neurosim.nki.legacy.state import begin
+from neurosim.nki.legacy.tensor import ACCUMULATE, WRITE, Tensor
+from neurosim.operators import Operator
+
+_PERMUTATIONS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+
+
+def dma_copy(
+    *,
+    dst: Any,
+    src: Any,
+    mask: Any = None,
+    dst_rmw_op: Any = None,
+    oob_mode: OobMode = OobMode.error,
+    dge_mode: DgeMode = DgeMode.unknown,
+) -> None:
+    """Copy between HBM and SBUF with the DMA engines; ``dst_rmw_op=np.add`` adds to what the destination holds."""
+    call = "nisa.dma_copy"
+    for name, value in (("dst", dst), ("src", src)):
+        if not isinstance(value, Tensor):
+            raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a tensor")
+    if dst_rmw_op is not None:
+        raise Unsupported(f"{call}: dst_rmw_op={dst_rmw_op!r}", advice="add in SBUF and store the sum")
+    moved = src.like(dst.shape)
+    if moved.shape != dst.shape and mask is None:
+        begin(call)
+        source = moved.resolve(call)
+        isa.dma_copy(dst=dst.resolve(call, use=WRITE), src=source, oob_mode=oob_mode, dge_mode=dge_mode)
+        return
+    for box in in_place(call, mask, dst):
+        source = moved.resolve(call, box)
+        isa.dma_copy(dst=dst.resolve(call, box, WRITE), src=source, oob_mode=oob_mode, dge_mode=dge_mode)
+
+
+def dma_transpose(
+    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: DgeMode = DgeMode.unknown
+) -> Tensor:
+    """Return the transpose of a tensor in HBM or SBUF, moved by the DMA engines."""
+    call = "nisa.dma_transpose"
+    if not isinstance(src, Tensor):
+        raise IllegalOperand(f"{call}: src is {src!r}; it must be a tensor")
+    order = _PERMUTATIONS.get(src.ndim)
+    if order is None:
+        raise IllegalOperand(f"{call}: src has {src.ndim} axes", advice="give 2, 3 or 4")
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built", advice="slice the source")
+    begin(call)
+    source = src.resolve(call)
+
+    def issue(target: Tensor) -> None:
+        isa.dma_transpose(dst=target.resolve(call, use=WRITE), src=source, axes=axes, dge_mode=dge_mode)
+
+    made = result(
+        call,
+        tuple(src.shape[axis] for axis in order),
+        src.format,
+        issue,
+        buffers=(Memory.sbuf,),
+        exact=True,
+    )
+    known = result_dtype(dtype, call, src)
+    if known == src.format:
+        return made
+    return lanewise(call, made.shape, known, None, (made,), lambda dst, one: isa.tensor_copy(dst=dst, src=one))
+
+
+def tensor_copy_predicated(
+    *,
+    src: Any,
+    dst: Any,
+    predicate: Any,
+    reverse_pred: bool = False,
+    mask: Any = None,
+    dtype: Any = None,
+) -> None:
+    """Write ``src`` to ``dst`` where ``predicate`` (uint8, uint16 or uint32) is not zero."""
+    call = "nisa.tensor_copy_predicated"
+    target, chooser = tile(dst, "dst", call), tile(predicate, "predicate", call)
+    if dtype is not None and chosen(dtype, call) != target.format:
+        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+    for box in in_place(call, mask, target):
+        source = _value(src, target.shape, box, call)
+        where = chooser.like(target.shape).resolve(call, box)
+        if where.dtype == dtypes.bool_:
+            where = where.view(dtypes.uint8)
+        isa.tensor_copy_predicated(
+            dst=target.resolve(call, box, ACCUMULATE), src=source, predicate=where, reverse_pred=reverse_pred
+        )
+
+
+def _value(value: Any, shape: tuple[int, ...], box: Box, call: str) -> Any:
+    if not isinstance(value, Tensor):
+        return float(value)
+    return value.spread(shape).resolve(call, box)
+
+
+def tensor_copy_dynamic_src(
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown
+) -> Tensor:
+    """Return a copy of a tile that begins where an element of another tile says.
+
+    *Assumed*: a DMA moves it, since no engine's own dynamic access is built.
+    """
+    call = "nisa.tensor_copy_dynamic_src"
+    source = tile(src, "src", call)
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built")
+    begin(call)
+    moved = source.resolve(call)
+
+    def issue(target: Tensor) -> None:
+        isa.dma_copy(dst=target.resolve(call, use=WRITE), src=moved)
+
+    return result(call, source.shape, result_dtype(dtype, call, source), issue, buffers=(Memory.sbuf,))
+
+
+def tensor_copy_dynamic_dst(
+    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown
+) -> None:
+    """Copy a tile to a place within another tile that an element of a third tile says; moved by a DMA (*assumed*)."""
+    call = "nisa.tensor_copy_dynamic_dst"
+    target, source = tile(dst, "dst", call), tile(src, "src", call)
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built")
+    begin(call)
+    moved = source.resolve(call)
+    isa.dma_copy(dst=target.resolve(call, use=WRITE), src=moved)
+
+
+def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None) -> None:
+    """Move partitions within quadrants of 32: partition i of ``dst`` takes partition ``shuffle_mask[i]`` of ``src``."""
+    call = "nisa.nc_stream_shuffle"
+    target, source = tile(dst, "dst", call), tile(src, "src", call)
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built", advice="slice dst and src")
+    begin(call)
+    moved = source.resolve(call)
+    indices = [int(entry) for entry in shuffle_mask]
+    isa.nc_stream_shuffle(dst=target.resolve(call, use=ACCUMULATE), src=moved, shuffle_mask=indices)
+
+
+def local_gather(
+    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: Any = None, *, mask: Any = None
+) -> Tensor:
+    """Return elements of ``src_buffer`` at indices that each 16 partitions share."""
+    call = "nisa.local_gather"
+    source, places = tile(src_buffer, "src_buffer", call), tile(index, "index", call)
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built")
+    begin(call)
+    data, indices = source.resolve(call), places.resolve(call)
+    count = num_valid_indices if num_valid_indices is not None else 16 * (places.size // places.shape[0])
+    shape = (source.shape[0], int(count)) if num_elem_per_idx == 1 else (source.shape[0], int(count), num_elem_per_idx)
+
+    def issue(target: Tensor) -> None:
+        isa.local_gather(
+            dst=target.resolve(call, use=WRITE),
+            src_buffer=data,
+            index=indices,
+            num_elem_per_idx=num_elem_per_idx,
+            num_valid_indices=num_valid_indices,
+        )
+
+    return result(call, shape, source.format, issue, buffers=(Memory.sbuf,), exact=True)
+
+
+def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
+    """Return a tile of the values of an index expression."""
+    call = "nisa.iota"
+    known = chosen(dtype, call)
+    if not isinstance(expr, Affine):
+        raise IllegalOperand(f"{call}: {expr!r} is no expression of nl.arange")
+    whole = expr.aligned(max(2, expr.ndim))
+    begin(call)
+    boxes = boxes_of(mask, whole.shape, call)
+
+    def issue(target: Tensor) -> None:
+        for box in boxes:
+            pattern, offset = _walk(whole, box)
+            isa.iota(
+                dst=target.resolve(call, box, WRITE),
+                pattern=pattern,
+                offset=offset,
+                channel_multiplier=whole.steps[0],
+            )
+
+    return result(call, whole.shape, known, issue, buffers=(Memory.sbuf,), exact=True)
+
+
+def _walk(whole: Affine, box: Box) -> tuple[list[list[int]], int]:
+    """Return the free axes as [step, count] pairs, and the value at the beginning of a box."""
+    extents = box_shape(box)
+    pattern = [[step, extent] for step, extent in zip(whole.steps[1:], extents[1:], strict=True)]
+    return pattern, whole.offset + sum(low * step for (low, _), step in zip(box, whole.steps, strict=True))
+
+
+def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+    """Return ``on_true_tile`` where one comparison of index expressions holds, elsewhere a number."""
+    call = "nisa.affine_select"
+    source = tile(on_true_tile, "on_true_tile", call)
+    if isinstance(pred, Affine):
+        pred = Predicate(((pred, "greater"),))
+    if not isinstance(pred, Predicate) or len(pred.terms) != 1:
+        raise IllegalOperand(
+            f"{call}: pred is {pred!r}; it must be one comparison of nl.arange expressions", advice="else use nl.where"
+        )
+    ((term, name),) = pred.terms
+    placed = term.aligned(source.ndim)
+    whole = Affine(source.shape, placed.steps, placed.offset)
+    begin(call)
+    boxes = boxes_of(mask, source.shape, call)
+    moved = [source.resolve(call, box) for box in boxes]
+
+    def issue(target: Tensor) -> None:
+        for box, one in zip(boxes, moved, strict=True):
+            pattern, offset = _walk(whole, box)
+            isa.affine_select(
+                dst=target.resolve(call, box, WRITE),
+                pattern=pattern,
+                channel_multiplier=whole.steps[0],
+                on_true_tile=one,
+                on_false_value=float(on_false_value),
+                cmp_op=Operator(name),
+                offset=offset,
+            )
+
+    return result(call, source.shape, result_dtype(dtype, call, source), issue, buffers=(Memory.sbuf,))
+
+
+def range_select(
+    *,
+    on_true_tile: Any,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: Any,
+    bound1: Any,
+    reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    reduce_res: Any = None,
+    reduce_op: Any = "max",
+    range_start: int = 0,
+    on_false_value: Any = None,
+    mask: Any = None,
+    dtype: Any = None,
+) -> Tensor:
+    """Return ``on_true_tile`` where its index compares with two bounds per partition, elsewhere the lowest float32."""
+    call = "nisa.range_select"
+    source = tile(on_true_tile, "on_true_tile", call)
+    rows = source.shape[0]
+    bounds = [column(bound, rows, call, dtype=None) for bound in (bound0, bound1)]
+    res = None if reduce_res is None else (tile(reduce_res, "reduce_res", call).like((rows, 1)))
+    options: dict[str, Any] = {} if on_false_value is None else {"on_false_value": float(on_false_value)}
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built", advice="slice the operands")
+    begin(call)
+    moved, low, high = (one.resolve(call) for one in (source, *bounds))
+
+    def issue(target: Tensor) -> None:
+        isa.range_select(
+            dst=target.resolve(call, use=WRITE),
+            on_true_tile=moved,
+            comp_op0=operator(comp_op0, call),
+            comp_op1=operator(comp_op1, call),
+            bound0=low,
+            bound1=high,
+            reduce_cmd=reduce_cmd,
+            reduce_res=None if res is None else res.resolve(call, use=WRITE),
+            reduce_op=operator(reduce_op, call),
+            range_start=int(range_start),
+            **options,
+        )
+
+    return result(call, source.shape, result_dtype(dtype, call, source), issue)
+
+
+def select_reduce(
+    *,
+    dst: Any,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    reduce_res: Any = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    reduce_op: Any = "max",
+    reverse_pred: bool = False,
+    mask: Any = None,
+    dtype: Any = None,
+) -> None:
+    """Write ``on_true`` or ``on_false`` to ``dst`` by a predicate tile, optionally with the maximum per partition."""
+    call = "nisa.select_reduce"
+    target, source, chooser = tile(dst, "dst", call), tile(on_true, "on_true", call), tile(predicate, "predicate", call)
+    if dtype is not None and chosen(dtype, call) != target.format:
+        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built", advice="slice the operands")
+    other = column(on_false, target.shape[0], call, dtype=None)
+    begin(call)
+    one, where = source.resolve(call), chooser.resolve(call)
+    side = other.resolve(call) if isinstance(other, Tensor) else float(other)
+    isa.select_reduce(
+        dst=target.resolve(call, use=WRITE),
+        predicate=where,
+        on_true=one,
+        on_false=side,
+        reduce_res=None if reduce_res is None else reduce_res.resolve(call, use=WRITE),
+        reduce_cmd=reduce_cmd,
+        reduce_op=operator(reduce_op, call),
+        reverse_pred=reverse_pred,
+    )

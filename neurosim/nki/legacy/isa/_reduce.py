@@ -1,0 +1,237 @@
+"""Legacy ``nki.isa``: reductions, statistics and search.
+
+Source: NKI 0.1 documentation of each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neurosim import dtypes
+from neurosim.dtypes import DType
+from neurosim.errors import IllegalOperand
+from neurosim.nki import isa
+from neurosim.nki.legacy.index import Box, box_shape, boxes_of
+from neurosim.nki.legacy.lowering import column, result, tile
+from neurosim.nki.legacy.operators import operator
+from neurosim.nki.legacy.promotion import chosen, result_dtype
+from neurosim.nki.legacy.state import begin
+from neurosim.nki.legacy.tensor import WRITE, Tensor
+
+
+def _one_box(mask: Any, shape: tuple[int, ...], call: str) -> Box | None:
+    boxes = boxes_of(mask, shape, call)
+    if len(boxes) > 1:
+        raise IllegalOperand(f"{call}: a mask that is no box", advice="mask one axis at a time")
+    return boxes[0] if boxes else None
+
+
+def rowwise(
+    call: str,
+    data: Tensor,
+    shape: tuple[int, ...],
+    dtype: DType,
+    mask: Any,
+    instruct: Callable[..., Any],
+    others: tuple[Tensor, ...] = (),
+) -> Tensor:
+    """Return the result of an instruction that makes a row of each partition; a mask cuts ``data`` to a box."""
+    begin(call)
+    box = _one_box(mask, data.shape, call)
+    source = None if box is None else data.resolve(call, box)
+    sides = [] if box is None else [other.resolve(call, (box[0], *_all(other)[1:])) for other in others]
+
+    def issue(target: Tensor) -> None:
+        if box is not None:
+            instruct(target.resolve(call, (box[0], *_all(target)[1:]), WRITE), source, *sides)
+
+    return result(call, shape, dtype, issue)
+
+
+def _all(view: Tensor) -> Box:
+    return tuple((0, extent) for extent in view.shape)
+
+
+def reduced_axes(axis: Any, ndim: int, call: str) -> list[int]:
+    """Return the axes to reduce, counted from the front.
+
+    Raises:
+        IllegalOperand: axes that are not the last ones, or the partition axis.
+    """
+    axes = sorted(int(entry) % ndim for entry in (axis if isinstance(axis, (list, tuple)) else (axis,)))
+    if not axes or axes != list(range(ndim - len(axes), ndim)) or 0 in axes:
+        raise IllegalOperand(
+            f"{call}: axis={axis!r} of a tile with {ndim} axes",
+            advice="only the last free axes can be reduced; for partitions use nc_transpose or a matmul with ones",
+        )
+    return axes
+
+
+def tensor_reduce(
+    op: Any,
+    data: Any,
+    axis: Any,
+    *,
+    mask: Any = None,
+    dtype: Any = None,
+    negate: bool = False,
+    keepdims: bool = False,
+) -> Tensor:
+    """Return ``data`` reduced along its last free axes; an axis of extent 1 stays where none would be left."""
+    call = "nisa.tensor_reduce"
+    source, known = tile(data, "data", call), operator(op, call)
+    axes = reduced_axes(axis, source.ndim, call)
+    shape = tuple(1 if at in axes else extent for at, extent in enumerate(source.shape) if keepdims or at not in axes)
+    begin(call)
+    box = _one_box(mask, source.shape, call)
+    moved = None if box is None else source.resolve(call, box)
+
+    def issue(target: Tensor) -> None:
+        if box is None or moved is None:
+            return
+        kept = tuple((0, 1) if at in axes else limits for at, limits in enumerate(box) if keepdims or at not in axes)
+        dst = target.resolve(call, kept if len(kept) > 1 else (*kept, (0, 1)), WRITE)
+        count = moved.ndim - (source.ndim - axes[0])
+        isa.tensor_reduce(dst=dst, op=known, data=moved, axis=tuple(range(count, moved.ndim)), negate=negate)
+
+    return result(call, shape if len(shape) > 1 else (*shape, 1), result_dtype(dtype, call, source), issue)
+
+
+def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+    """Return ``data`` reduced across partitions, on GpSimd: one partition."""
+    call = "nisa.tensor_partition_reduce"
+    source, known = tile(data, "data", call), operator(op, call)
+    begin(call)
+    box = _one_box(mask, source.shape, call)
+    moved = None if box is None else source.resolve(call, box)
+
+    def issue(target: Tensor) -> None:
+        if box is not None:
+            isa.tensor_partition_reduce(dst=target.resolve(call, ((0, 1), *box[1:]), WRITE), op=known, data=moved)
+
+    return result(call, (1, *source.shape[1:]), result_dtype(dtype, call, source), issue)
+
+
+def tensor_scalar_reduce(
+    *,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reduce_op: Any,
+    reduce_res: Any,
+    reverse0: bool = False,
+    dtype: Any = None,
+    mask: Any = None,
+) -> Tensor:
+    """Return ``data <op0> operand0``, and write its reduction along the free axes to ``reduce_res``."""
+    call = "nisa.tensor_scalar_reduce"
+    source, rows = tile(data, "data", call), data.shape[0]
+    first, total = operator(op0, call), operator(reduce_op, call)
+    side = column(operand0, rows, call)
+    res = tile(reduce_res, "reduce_res", call).like((rows, 1))
+    begin(call)
+    box = _one_box(mask, source.shape, call)
+    if box is not None:
+        rows_box = (box[0], (0, 1))
+        moved = source.resolve(call, box)
+        operand = side.resolve(call, rows_box) if isinstance(side, Tensor) else side
+
+    def issue(target: Tensor) -> None:
+        if box is not None:
+            isa.tensor_scalar_reduce(
+                dst=target.resolve(call, box, WRITE),
+                data=moved,
+                op0=first,
+                operand0=operand,
+                reduce_op=total,
+                reduce_res=res.resolve(call, rows_box, WRITE),
+                reverse0=reverse0,
+            )
+
+    return result(call, source.shape, result_dtype(dtype, call, source), issue)
+
+
+def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+    """Return six statistics per partition: count, mean and variance · count of even and of odd elements."""
+    call = "nisa.bn_stats"
+    source = tile(data, "data", call)
+    return rowwise(
+        call,
+        source,
+        (source.shape[0], 6),
+        result_dtype(dtype, call, source),
+        mask,
+        lambda dst, one: isa.bn_stats(dst=dst, data=one),
+    )
+
+
+def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+    """Return mean and variance per partition from the statistics of ``bn_stats``."""
+    call = "nisa.bn_aggr"
+    source = tile(data, "data", call)
+    return rowwise(
+        call,
+        source,
+        (source.shape[0], 2),
+        result_dtype(dtype, call, source),
+        mask,
+        lambda dst, one: isa.bn_aggr(dst=dst, data=one),
+    )
+
+
+def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> Tensor:
+    """Return the eight largest elements of each partition, in descending order."""
+    call = "nisa.max8"
+    source = tile(src, "src", call)
+    return rowwise(
+        call,
+        source,
+        (source.shape[0], 8),
+        result_dtype(dtype, call, source),
+        mask,
+        lambda dst, one: isa.max8(dst=dst, src=one),
+    )
+
+
+def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None) -> Tensor:
+    """Return where each of eight values first occurs in its partition, as uint32 unless ``dtype`` says uint16."""
+    call = "nisa.nc_find_index8"
+    source, wanted = tile(data, "data", call), tile(vals, "vals", call)
+    known = dtypes.uint32 if dtype is None else chosen(dtype, call)
+    return rowwise(
+        call,
+        source,
+        (source.shape[0], 8),
+        known,
+        mask,
+        lambda dst, one, two: isa.nc_find_index8(dst=dst, data=one, vals=two),
+        (wanted,),
+    )
+
+
+def nc_match_replace8(
+    *, data: Any, vals: Any, imm: float, dst_idx: Any = None, mask: Any = None, dtype: Any = None
+) -> Tensor:
+    """Return ``data`` with the first occurrence of each of eight values replaced, and their places in ``dst_idx``."""
+    call = "nisa.nc_match_replace8"
+    source, wanted = tile(data, "data", call), tile(vals, "vals", call)
+    begin(call)
+    box = _one_box(mask, source.shape, call)
+    if box is not None:
+        moved = source.resolve(call, box)
+        values = wanted.resolve(call, (box[0], *_all(wanted)[1:]))
+
+    def issue(target: Tensor) -> None:
+        if box is not None:
+            places = None
+            if dst_idx is not None:
+                places = dst_idx.resolve(call, (box[0], *_all(dst_idx)[1:]), WRITE)
+            isa.nc_match_replace8(
+                dst=target.resolve(call, box, WRITE), data=moved, vals=values, imm=imm, dst_idx=places
+            )
+
+    return result(call, source.shape, result_dtype(dtype, call, source), issue)
+
+
+__all__ = ["box_shape", "reduced_axes", "rowwise"]

@@ -1,0 +1,200 @@
+"""From legacy calls to instructions: boxes of masks, broadcasting, and results that wait for a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from neurosim.dtypes import DType, float32
+from neurosim.engines import Memory
+from neurosim.errors import IllegalOperand
+from neurosim.nki import isa
+from neurosim.nki.legacy.index import Box, boxes_of, whole_box
+from neurosim.nki.legacy.roots import Fresh, Issue, Whole
+from neurosim.nki.legacy.state import Run, begin
+from neurosim.nki.legacy.tensor import READ, WRITE, Tensor, view_of
+from neurosim.view import NkiTensor
+
+ON_CHIP = (Memory.sbuf, Memory.psum)
+
+
+def tile(value: Any, name: str, call: str) -> Tensor:
+    """Return an operand that must be a tile on chip.
+
+    Raises:
+        IllegalOperand: anything else.
+    """
+    if not isinstance(value, Tensor):
+        raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a tile")
+    if value.buffer.is_hbm:
+        raise IllegalOperand(
+            f"{call}: {name} is in HBM; it must be on chip",
+            numbers=(f"{name}  {value.describe()}",),
+            advice="load it with nl.load first",
+        )
+    return value
+
+
+def result(
+    call: str,
+    shape: tuple[int, ...],
+    dtype: DType,
+    issue: Issue,
+    *,
+    buffer: Memory = Memory.sbuf,
+    buffers: tuple[Memory, ...] = ON_CHIP,
+    accumulates: Issue | None = None,
+    needs_target: bool = False,
+    exact: bool = False,
+) -> Tensor:
+    """Return the result of an instruction that waits for its place; see :class:`Fresh`."""
+    run = begin(call)
+    root = Fresh(run, shape if len(shape) > 1 else (*shape, 1), dtype, buffer, issue, buffers, accumulates)
+    root.needs_target, root.exact = needs_target, exact
+    return view_of(root)
+
+
+def lanewise(
+    call: str,
+    shape: tuple[int, ...],
+    dtype: DType,
+    mask: Any,
+    operands: Sequence[Any],
+    instruct: Callable[..., Any],
+    *,
+    columns: Sequence[Any] = (),
+    buffer: Memory = Memory.sbuf,
+    exact: bool = False,
+    buffers: tuple[Memory, ...] = ON_CHIP,
+) -> Tensor:
+    """Return the result of an instruction that works element by element.
+
+    Args:
+        call: for messages.
+        shape: of the result; operands are broadcast to it.
+        dtype: of the result.
+        mask: what of it is computed.
+        operands: tiles.
+        instruct: issues the instruction, given the destination, the operands, and the columns.
+        columns: per-partition operands, which may be numbers or None.
+        buffer: where the result goes unless it is assigned.
+        exact: whether the instruction moves bits when dtypes are equal, so that its result has a dtype of its own.
+        buffers: memories that it can write.
+    """
+    begin(call)
+    boxes = boxes_of(mask, shape, call)
+    spread = [spread_partitions(operand.spread(shape), call) for operand in operands]
+    upright = [column(value, shape[0], call) for value in columns]
+    parts = [
+        (box, [one.resolve(call, box) for one in spread], [_cut_column(one, box, call) for one in upright])
+        for box in boxes
+    ]
+
+    def issue(target: Tensor) -> None:
+        for box, tiles, sides in parts:
+            instruct(target.resolve(call, box, WRITE), *tiles, *sides)
+
+    return result(call, shape, dtype, issue, buffer=buffer, buffers=buffers, exact=exact)
+
+
+def column(value: Any, partitions: int, call: str, *, dtype: DType | None = float32) -> Any:
+    """Return a per-partition operand: a number as it is, a tile as [partitions, 1] of a dtype (None for any)."""
+    if not isinstance(value, Tensor):
+        return float(value) if isinstance(value, np.generic) and value.dtype.kind == "V" else value
+    tile(value, "operand", call)
+    if value.size == 1 and partitions > 1:
+        value = value.like((1, 1))
+        value = spread_partitions(value.spread((partitions, 1)), call)
+    fitted = value.fitted((partitions, 1))
+    if fitted is None:
+        raise IllegalOperand(
+            f"{call}: an operand is {value.describe()}; it must be a number or a tile of shape ({partitions}, 1)"
+        )
+    return fitted if dtype is None or fitted.format == dtype else cast(fitted, dtype, call)
+
+
+def _cut_column(value: Any, box: Box, call: str) -> Any:
+    return value.resolve(call, (box[0], (0, 1))) if isinstance(value, Tensor) else value
+
+
+def cast(value: Tensor, dtype: DType, call: str) -> Tensor:
+    """Return a copy of a tile in SBUF with another dtype, made at once."""
+    run = begin(call)
+    source = value.resolve(call)
+    made = run.kernel.allocate(source.shape, dtype, Memory.sbuf)
+    isa.tensor_copy(dst=made, src=source)
+    view = view_of(Whole(made))
+    return view.like(value.shape)
+
+
+def moved_to_sbuf(value: Tensor, call: str) -> Tensor:
+    """Return a tile, copied to SBUF if it is in PSUM."""
+    return cast(value, value.format, call) if value.buffer is Memory.psum else value
+
+
+def spread_partitions(value: Tensor, call: str) -> Tensor:
+    """Return a tile whose partitions are real: one that is broadcast along partitions is copied by a DMA.
+
+    *Assumed*: a DMA reads the one partition again and again. The compiler also had a matmul with ones for it, which
+    rounds no value either.
+    """
+    if value.par < 0 or value.shape[value.par] == 1 or value.buffer.is_hbm:
+        return value
+    along = value.root.par
+    if along < 0 or value.entries[along].steps[value.par]:
+        return value
+    run = begin(call)
+    source = value.resolve(call)
+    if value.buffer is Memory.psum:
+        one = tuple((0, 1) if axis == value.par else (0, extent) for axis, extent in enumerate(value.shape))
+        row = value.resolve(call, one)
+        kept = run.kernel.allocate(row.shape, row.dtype, Memory.sbuf)
+        isa.tensor_copy(dst=kept, src=row)
+        source = view_of(Whole(kept)).spread(source.shape).resolve(call)
+    made = run.kernel.allocate(source.shape, source.dtype, Memory.sbuf)
+    isa.dma_copy(dst=made, src=source)
+    return view_of(Whole(made)).like(value.shape)
+
+
+def common_shape(call: str, *operands: Any) -> tuple[int, ...]:
+    """Return the shape that tiles are broadcast to.
+
+    Raises:
+        IllegalOperand: shapes that do not go together.
+    """
+    shapes = [operand.shape for operand in operands if isinstance(operand, Tensor)]
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        texts = tuple(operand.describe() for operand in operands if isinstance(operand, Tensor))
+        raise IllegalOperand(f"{call}: shapes do not go together", numbers=texts) from None
+
+
+def in_place(call: str, mask: Any, target: Tensor) -> list[Box]:
+    """Return the boxes of a target that a mask selects, with nothing waiting."""
+    begin(call)
+    return boxes_of(mask, target.shape, call)
+
+
+def wrap(tensor: NkiTensor) -> Tensor:
+    """Return a legacy view of a machine's tensor."""
+    return view_of(Whole(tensor))
+
+
+__all__ = [
+    "READ",
+    "Run",
+    "cast",
+    "column",
+    "common_shape",
+    "in_place",
+    "lanewise",
+    "moved_to_sbuf",
+    "result",
+    "spread_partitions",
+    "tile",
+    "whole_box",
+    "wrap",
+]
