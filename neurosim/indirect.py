@@ -155,6 +155,12 @@ class IndirectTensor(NkiTensor):
         mask = storage.unwritten(self.reach)
         return None if mask is None or not mask.all() else np.ones(self.shape, np.bool_)
 
+    def repeated(self) -> int | None:
+        """Return an index that several rows have, or None; rows to be skipped do not count."""
+        positions = cast(Indices, self._positions)
+        found, counts = np.unique(positions if self._valid is None else positions[self._valid], return_counts=True)
+        return int(found[counts > 1][0]) if (counts > 1).any() else None
+
     def scatter(self, values: Array, only: Mask | None = None) -> None:
         """Write elements, or those in ``only`` (this view's shape); of several with one index the last stays (assumed).
 
@@ -189,6 +195,17 @@ class IndirectTensor(NkiTensor):
             return
         where = np.nonzero(keep)
         target[self._spots(where)] = values[where]
+
+
+def same_place(first: NkiTensor, second: NkiTensor) -> bool:
+    """Return whether two views are of the same elements in the same order, those that the same index chooses."""
+    if first.allocation is not second.allocation or first.key != second.key:
+        return False
+    if isinstance(first, IndirectTensor) != isinstance(second, IndirectTensor):
+        return False
+    if isinstance(first, IndirectTensor) and isinstance(second, IndirectTensor):
+        return first.offset_bytes == second.offset_bytes and same_place(first.index, second.index)
+    return first.offset_bytes == second.offset_bytes
 
 
 def _attach(static: NkiTensor, index: NkiTensor, index_step: int, limit: int, per_lane: bool) -> IndirectTensor:

@@ -25,7 +25,7 @@ from neurosim.holes import first_line
 from neurosim.holes import lanewise_holes as lanewise_holes
 from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
-from neurosim.indirect import IndirectTensor
+from neurosim.indirect import IndirectTensor, same_place
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.kernel import Action, Kernel, current, running
 from neurosim.lanes import Lanes
@@ -55,6 +55,7 @@ class Operand:
         optional: whether None may stand for it.
         dynamic: whether its place may be known at run time only.
         indirect: whether offsets may choose its elements (tensor indirection).
+        several: whether it is a list of tensors.
     """
 
     access: Access
@@ -64,6 +65,7 @@ class Operand:
     optional: bool = False
     dynamic: bool = False
     indirect: bool = False
+    several: bool = False
 
 
 _INDEX = Operand(Access.READ, (Memory.sbuf,), strict=True)
@@ -84,10 +86,11 @@ def In(
     optional: bool = False,
     dynamic: bool = False,
     indirect: bool = False,
+    several: bool = False,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """Declare an operand that is read. With ``default=None`` it may be left out."""
-    operand = Operand(Access.READ, memories, number, strict, optional or default is None, dynamic, indirect)
+    operand = Operand(Access.READ, memories, number, strict, optional or default is None, dynamic, indirect, several)
     return _field(operand, default)
 
 
@@ -220,8 +223,11 @@ class Instruction:
             if operand is not None and isinstance(value, NkiTensor):
                 if isinstance(value, IndirectTensor):
                     value = self._resolve(kernel, name, operand, value, tensors)
+                    setattr(self, name, value)
                 tensors.append((name, value, operand))
                 key.append(value.key)
+            elif operand is not None and operand.several and isinstance(value, (list, tuple)):
+                key.append(self._take_several(kernel, name, operand, value, tensors))
             elif type(value) is list or type(value) is tuple:
                 key.append(_typed(value))
             else:
@@ -271,9 +277,26 @@ class Instruction:
         if mask is not None and mask.any():
             self._hole(kernel, f"index of {name}", index, mask, _INDEX)
         value = value.resolved(skip=self.skips_out_of_bounds(), values=kernel.values)
-        setattr(self, name, value)
         tensors.append((f"index of {name}", index, _USED))
         return value
+
+    def _take_several(
+        self, kernel: Kernel, name: str, operand: Operand, given: Any, tensors: list[tuple[str, NkiTensor, Operand]]
+    ) -> Hashable:
+        """Take each tensor of a list as an operand; return what the signature keeps: also which are the same."""
+        taken = list(given)
+        for place, value in enumerate(taken):
+            label = f"{name}[{place}]"
+            self._check_operand(label, value, operand)
+            if isinstance(value, IndirectTensor):
+                value = taken[place] = self._resolve(kernel, label, operand, value, tensors)
+            tensors.append((label, value, operand))
+        setattr(self, name, taken)
+        places = [tensor for _, tensor, _ in tensors]
+        return tuple(
+            (value.key, next(place for place, other in enumerate(places) if same_place(value, other)))
+            for value in taken
+        )
 
     def _run(
         self,
@@ -386,8 +409,9 @@ class Instruction:
     ) -> tuple[int, Engine, Any]:
         """Evaluate rules, engine and work of a new signature."""
         for name, operand in self._operands:
-            if operand is not None:
-                self._check_operand(name, getattr(self, name), operand)
+            value = getattr(self, name)
+            if operand is not None and not (operand.several and isinstance(value, list)):  # a list's entries were
+                self._check_operand(name, value, operand)
         for name in self._flags:
             self._check_flag(name, getattr(self, name))
         chip = kernel.chip
@@ -414,8 +438,8 @@ class Instruction:
         patterns += [_state_pattern(kind, access, engine, chip) for kind, access in states]
         parameters = tuple(
             (name, freeze(getattr(self, name)))
-            for name, _ in self._operands
-            if not isinstance(getattr(self, name), NkiTensor)
+            for name, operand in self._operands
+            if not isinstance(getattr(self, name), NkiTensor) and not (operand is not None and operand.several)
         )
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)

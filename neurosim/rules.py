@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from numbers import Real
 from typing import Any, Final
 
@@ -183,6 +184,11 @@ def axes_within(name: str, tensor: NkiTensor, most: int) -> Broken | None:
         (f"{name}  {tensor.describe()}",),
         "merge free axes with .reshape() or .flatten_dims()",
     )
+
+
+def mode(name: str, value: Any, kind: type[Enum]) -> Broken | None:
+    """A parameter is a member of its enumeration in ``nki.isa``."""
+    return None if isinstance(value, kind) else Broken(f"{name}={value!r} is not a nisa.{name}")
 
 
 def column(name: str, value: Any, data: NkiTensor, dtypes: tuple[DType, ...] | None) -> Broken | None:

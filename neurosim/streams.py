@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from neurosim.rules import merged_axes
 from neurosim.view import NkiTensor
@@ -41,4 +43,21 @@ def transfer(target: NkiTensor, source: NkiTensor, generation: str, descriptor_m
         source=source.buffer,
         target=target.buffer,
         generation=generation,
+    )
+
+
+def sum_transfer(target: NkiTensor, sources: Sequence[NkiTensor], generation: str, most_bytes: int) -> Transfer:
+    """Return the DMA that reads all ``sources``, one by one, into one ``target``.
+
+    Where some of them are in HBM, ``read_bytes`` counts these.
+    """
+    parts = [transfer(target, source, generation, most_bytes) for source in sources]
+    first = next((part for part in parts if part.source.is_hbm), parts[0])
+    descriptors = sum(part.descriptors for part in parts)
+    moved_bytes = sum(part.descriptors * part.descriptor_bytes for part in parts)
+    return replace(
+        first,
+        descriptors=descriptors,
+        descriptor_bytes=-(-moved_bytes // descriptors),
+        read_bytes=sum(part.read_bytes for part in parts if part.source.is_hbm == first.source.is_hbm),
     )

@@ -152,6 +152,8 @@ def say(value: Any, dtype: DType | None = None) -> str:
         return str(value if value.dtype or dtype is None else replace(value, dtype=dtype))
     if isinstance(value, Enum):
         return _enum_name(value)
+    if isinstance(value, list):
+        return f"[{', '.join(say(entry, dtype) for entry in value)}]"
     return repr(value).replace("e+", "e") if isinstance(value, float) else repr(value)
 
 
@@ -249,6 +251,8 @@ def derived(mnemonic: str) -> dict[str, Any]:
             made[entry.name] = _plain(annotations[entry.name])
         elif operand.number:
             made[entry.name] = 1.5
+        elif operand.several:
+            made[entry.name] = [Tile(SHAPE, None, operand.memories[0])] * 2
         else:
             is_register = operand.memories[0] is Memory.state
             made[entry.name] = (

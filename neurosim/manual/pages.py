@@ -211,7 +211,8 @@ def _operands(mnemonic: str) -> str:
 def _kind(operand: Operand | None, annotation: str) -> tuple[str, str]:
     if operand is None:
         return "parameter", f"`{annotation}`"
-    what = "tensor in " + " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
+    what = "list of tensors in " if operand.several else "tensor in "
+    what += " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
     if operand.memories == (Memory.state,):
         what = "a register"
     extra = [

@@ -112,6 +112,10 @@ def variations(call: Call) -> Iterator[dict[str, Any]]:
             yield {name: None}
             yield {name: 2.0}
             continue
+        if isinstance(value, list) and value and isinstance(value[0], Tile):
+            yield from ({name: [other, *value[1:]]} for other in _tiles(value[0]))
+            yield from ({name: other} for other in (None, 2.0, [], [None], value[0], value * 16))
+            continue
         if operand is not None:
             yield from ({name: Tile(shape, dtype)} for shape in _columns(call) for dtype in dtypes.ALL)
         yield from ({name: other} for other in candidates(value, name, call.mnemonic))

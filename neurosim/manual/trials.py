@@ -124,7 +124,12 @@ def attempt(
 def _issue(kernel: Kernel, call: Call, placing: Placing) -> dict[str, tuple[Any, Any]]:
     """Make the operands and call the instruction; return what :func:`_value` gives for each operand."""
     random = np.random.default_rng(7)
-    given = {name: _value(kernel, call, name, value, placing, random) for name, value in call.operands.items()}
+    given: dict[str, tuple[Any, Any]] = {}
+    for name, value in call.operands.items():
+        given[name] = _value(kernel, call, name, value, placing, random)
+        if isinstance(given[name][0], list):
+            entries = (given[entry] if isinstance(entry, str) else (entry, None) for entry in given[name][0])
+            given[name] = [entry for entry, _ in entries], None
     written, _, read = placing.same.partition("=")
     if written:
         given[written] = given[read]
@@ -145,6 +150,9 @@ def _value(
     kernel: Kernel, call: Call, name: str, value: Any, placing: Placing, random: np.random.Generator
 ) -> tuple[Any, Any]:
     """Return what the instruction gets, and where its results are to be looked for."""
+    if isinstance(value, list) and any(isinstance(entry, Tile) for entry in value):
+        parts = [_value(kernel, call, f"{name}_{place}", tile, placing, random)[0] for place, tile in enumerate(value)]
+        return parts, None
     if not isinstance(value, Tile):
         return value, None
     only, _, one = placing.layout.partition(":")

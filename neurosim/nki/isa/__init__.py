@@ -17,6 +17,7 @@ from isa.copy import tensor_copy as tensor_copy
 from isa.cores import core_barrier as core_barrier
 from isa.cores import sendrecv as sendrecv
 from isa.dma import dma_copy as dma_copy
+from isa.dma_compute import dma_compute as dma_compute
 from isa.dma_transpose import dma_transpose as dma_transpose
 from isa.dropout import dropout as dropout
 from isa.gather import local_gather as local_gather
@@ -74,6 +75,7 @@ __all__ = [
     "bn_stats",
     "core_barrier",
     "dge_mode",
+    "dma_compute",
     "dma_copy",
     "dma_engine",
     "dma_transpose",
@@ -141,7 +143,6 @@ def get_nc_version() -> nc_version:
 _NOT_BUILT = frozenset(
     [
         "activate2",
-        "dma_compute",
         "exponential",
         "get_nc_sub_version",
         "nc_matmul_mx",
