@@ -1,4 +1,4 @@
-"""Indices of a view: ints, slices with steps, ``...`` and ``nl.ds``, checked against the view's bounds."""
+"""Indices of a view: ints, slices with steps, ranges, ``...`` and ``nl.ds``, checked against the view's bounds."""
 
 from __future__ import annotations
 
@@ -76,6 +76,8 @@ def by_register(tensor: NkiTensor, keys: list[Any]) -> NkiTensor:
 def interval(tensor: NkiTensor, axis: int, entry: Any) -> tuple[int, int, int, bool]:
     """Return (start, extent, stride, whether the axis goes away) of one index."""
     extent = tensor.shape[axis]
+    if isinstance(entry, range):  # t[nl.affine_range(128), nl.affine_range(512)]
+        entry = slice(entry.start, entry.stop, entry.step)
     if isinstance(entry, slice):
         if entry == slice(None):
             return 0, extent, 1, False

@@ -8,7 +8,6 @@ place".
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
+from neurosim.calls import made_of_older_call
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
-from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
+from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
 from neurosim.handle import NkiInstruction
 from neurosim.holes import Holes as Holes
 from neurosim.holes import first_line
@@ -518,7 +518,11 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
         try:
             instruction = cls(*args, **kwargs)
         except TypeError as error:
-            raise _bad_call(cls, mnemonic, error, kwargs).at(kernel.where()) from None
+            try:
+                instruction = made_of_older_call(cls, mnemonic, error, args, kwargs)
+            except IllegalOperand as refusal:
+                raise refusal.at(kernel.where()) from None
+            kwargs.pop("dtype")
         handle = issue(instruction, kernel)
         if kernel.bodies:  # of a loop on the device: each later trip makes the same call
             repeated: Action = lambda: handle.again(issue(cls(*args, **kwargs), kernel))  # noqa: E731
@@ -530,17 +534,6 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
     call.__signature__ = inspect.signature(cls)  # type: ignore[attr-defined]
     call.instruction = cls  # type: ignore[attr-defined]
     return call
-
-
-def _bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any]) -> IllegalCall:
-    names = [field.name for field in dataclasses.fields(cls)]
-    for name in kwargs:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(names)}"
-            return IllegalCall(f"{mnemonic}: no operand {name!r}", advice=hint)
-    text = str(error).split("() ", 1)[-1]
-    return IllegalCall(f"{mnemonic}: {text}", advice=f"it takes {', '.join(names)}")
 
 
 def _pattern(role: str, tensor: NkiTensor, access: Access) -> Pattern:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import nki
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
@@ -468,3 +469,33 @@ def test_a_label_that_is_no_string_leaves_no_effects():
 
     neurosim.simulate(kernel)(np.ones((4, 4), np.float32))
     assert (seen["tile"] == 1).all()
+
+
+def test_dtype_of_older_releases_may_repeat_what_dst_says():
+    """Kernels written before NKI 0.2 still give dtype= next to dst=."""
+
+    def body(x):
+        tile = nl.load(x)
+        nisa.tensor_copy(dst=tile, src=tile, dtype=x.dtype)
+        nisa.activation(tile, nl.exp, tile, dtype=np.float32)
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    ones = np.ones((4, 4), F)
+    np.testing.assert_allclose(nki.simulate(body)(ones), np.exp(ones), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: nisa.tensor_copy(dst=t, src=t, dtype=nl.bfloat16), "dtype=bfloat16, and dst is float32"),
+        (lambda t: nisa.tensor_copy(dst=t, src=t, dtype="half"), "dtype='half', and dst is float32"),
+        (lambda t: nisa.tensor_copy(dst=t, src=t, dtype=nl.float32, mask=None), "no operand 'mask'"),
+        (lambda t: nisa.tensor_copy(dst=t, dtype=nl.float32), "missing 1 required"),
+        (lambda t: nisa.tensor_copy(dst=None, src=t, dtype=nl.float32), "dtype=float32, and dst is None"),
+    ],
+)
+def test_dtype_that_is_not_what_dst_says(call, message):
+    with pytest.raises(IllegalOperand, match=message):
+        in_kernel(call)

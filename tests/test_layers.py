@@ -74,6 +74,7 @@ MACHINE = (
     "neurosim.registers",
     "neurosim.kernel",
     "neurosim.lanes",
+    "neurosim.calls",
     "neurosim.instruction",
     "neurosim.meetings",
     "neurosim.handle",
@@ -87,6 +88,7 @@ ROWS = (
     Row("neurosim.errors"),
     Row("neurosim.engines"),
     Row("neurosim.versions", own=("neurosim.errors",)),
+    Row("neurosim.calls", own=("neurosim.dtypes", "neurosim.errors")),
     Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
     # The record's methods call what makes text and files of it, when they are asked to.
     Row("neurosim.program", own=(*RECORD, "neurosim.listing", "neurosim.program_file"), packages=("numpy",)),
@@ -137,6 +139,7 @@ ROWS = (
             *RECORD,
             *TENSORS,
             "neurosim.registers",
+            "neurosim.calls",
             "neurosim.kernel",
             "neurosim.lanes",
             "neurosim.handle",

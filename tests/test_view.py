@@ -588,6 +588,20 @@ def test_bounds_are_those_of_the_view():
         asked(lambda t: t[:, :512][:, 500:600], (128, 1024))
 
 
+def test_ranges_index_as_slices():
+    """Kernels in use write t[ix, iy] with ranges of NKI's loops."""
+
+    def question(t):
+        view = t[nl.affine_range(8), range(4, 12, 2)]
+        return view.shape, view.get_pattern(), t[0:8, 4:12:2].get_pattern(), view.offset
+
+    shape, found, wanted, offset = asked(question)
+    assert (shape, offset) == ((8, 4), 4)
+    assert found == wanted
+    with pytest.raises(OutOfBounds, match="slice 0:65"):
+        asked(lambda t: t[:, nl.affine_range(65)])
+
+
 def test_out_of_bounds_is_an_index_error():
     with pytest.raises(IndexError):
         asked(lambda t: t[:, 64])

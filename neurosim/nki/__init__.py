@@ -21,8 +21,10 @@ from neurosim.run import simulate as _simulate
 from neurosim.schedules import Schedule
 
 try:
+    from neurosim.nki import dtype as dtype
     from neurosim.nki import isa as isa
     from neurosim.nki import language as language
+    from neurosim.nki import typing as typing
 except ImportError:
     folder()  # says so when another package named isa came first
     raise

@@ -10,7 +10,6 @@ from neurosim.errors import Unsupported
 _OLD = {
     "arange": "index with slices, e.g. t[0:128, i * 512 : (i + 1) * 512]",
     "mgrid": "index with slices, e.g. t[0:128, i * 512 : (i + 1) * 512]",
-    "par_dim": "the first axis of an on-chip tensor is its partitions: nl.ndarray((128, 512), …)",
     "spmd_dim": "launch with kernel[cores](…)",
     "loop_reduce": "accumulate in PSUM, or with nisa.tensor_tensor",
     "trace": "use @nki.jit",

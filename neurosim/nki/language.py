@@ -82,6 +82,13 @@ ds = DynamicSlice
 nc = NeuronCores
 
 
+class par_dim(int):
+    """The extent of a tensor's partition axis, said so: ``nl.ndarray((nl.par_dim(128), 512), …)``.
+
+    An older spelling that kernels in use still have; it must stand first, where the partition axis is.
+    """
+
+
 def ndarray(
     shape: Sequence[int],
     dtype: Any,
@@ -101,6 +108,13 @@ def ndarray(
     Raises:
         IllegalOperand, CapacityExceeded, OutOfBounds: the shape, the size or the address is impossible.
     """
+    if isinstance(shape, (tuple, list)):
+        if any(isinstance(extent, par_dim) for extent in shape[1:]):
+            raise IllegalOperand(
+                f"nl.ndarray: nl.par_dim in shape {shape!r} is not the first extent",
+                advice="the first axis of an on-chip tensor is its partitions",
+            )
+        shape = [int(extent) if isinstance(extent, par_dim) else extent for extent in shape]
     return current("nl.ndarray").allocate(shape, dtype, buffer, name, address)
 
 

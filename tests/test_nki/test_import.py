@@ -228,3 +228,10 @@ def test_a_script_runs_from_anywhere(tmp_path):
         )
     )
     assert python(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')", tmp_path) == "4.0"
+
+
+def test_submodules_are_attributes():
+    """Kernels in use say ``import nki`` and then ``nki.dtype.float8_e4m3`` or ``nki.typing.tensor``."""
+    code = "import neurosim, nki; print(nki.dtype.bfloat16, nki.typing.tensor.__name__, nki.collectives.__name__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["bfloat16", "tensor", "neurosim.nki.collectives"]

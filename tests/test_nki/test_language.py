@@ -373,3 +373,22 @@ def test_configuration_classes_take_their_plain_attributes():
 
 def test_generations_have_an_order():
     assert nisa.nc_version.gen2 < nisa.nc_version.gen3 <= nisa.get_nc_version()
+
+
+def test_par_dim_says_what_the_first_axis_is():
+    """An older spelling that kernels written for NKI 0.2 still have (autocomp's matmul, for one)."""
+
+    def kernel(x):
+        tile = nl.ndarray((nl.par_dim(8), 4), nl.float32, nl.sbuf)
+        assert tile.shape == (8, 4)
+        assert type(tile.shape[0]) is int
+        nisa.dma_copy(dst=tile, src=x)
+        return stored(tile)
+
+    ones = np.ones((8, 4), F)
+    np.testing.assert_array_equal(run(kernel, ones), ones)
+
+
+def test_par_dim_elsewhere():
+    with pytest.raises(IllegalOperand, match=r"nl\.par_dim in shape .* is not the first extent"):
+        run(lambda: nl.ndarray((4, nl.par_dim(128), 512), nl.float32, nl.sbuf))

@@ -1,0 +1,45 @@
+"""Calls of an instruction that its declaration does not take: an older spelling, or an error in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from typing import Any
+
+from neurosim import dtypes
+from neurosim.errors import IllegalCall, IllegalOperand
+
+
+def made_of_older_call(cls: Any, mnemonic: str, error: TypeError, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return the instruction for a call that says ``dtype=`` next to ``dst=``, as NKI before 0.2 asked for it.
+
+    NKI 0.2 took the parameter away, since ``dst`` has a dtype; kernels in use still give it. It may only repeat what
+    ``dst`` says. Source: AWS Neuron SDK, ``release-notes/components/nki.rst``, "changes to existing APIs".
+    """
+    names = [field.name for field in dataclasses.fields(cls)]
+    if "dtype" not in kwargs or "dtype" in names or "dst" not in names:
+        raise bad_call(cls, mnemonic, error, kwargs)
+    rest = {name: value for name, value in kwargs.items() if name != "dtype"}
+    try:
+        instruction = cls(*args, **rest)
+    except TypeError as other:
+        raise bad_call(cls, mnemonic, other, rest) from None
+    target = getattr(instruction.dst, "dtype", None)
+    if dtypes.of(kwargs["dtype"]) != target:
+        raise IllegalOperand(
+            f"{mnemonic}: dtype={kwargs['dtype']!r}, and dst is {target}",
+            advice="leave dtype out: the result has dst's",
+        )
+    return instruction
+
+
+def bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any]) -> IllegalCall:
+    """Return the error for a call that Python refused: what it lacks, or the operand that was meant."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    for name in kwargs:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(names)}"
+            return IllegalCall(f"{mnemonic}: no operand {name!r}", advice=hint)
+    text = str(error).split("() ", 1)[-1]
+    return IllegalCall(f"{mnemonic}: {text}", advice=f"it takes {', '.join(names)}")
