@@ -91,6 +91,9 @@ def profile(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     values: Annotated[bool, typer.Option(help="Compute; without, record and time only.")] = True,
     nki_version: NkiVersionName = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Launch it on this many cores, as KERNEL[2] does in Python.")
+    ] = None,
     perfetto: Perfetto = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
@@ -103,7 +106,8 @@ def profile(
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
         check_call(function, positional, named)
-        result = neurosim.profile(function, chip=chip, values=values, nki_version=nki_version)(*positional, **named)
+        profiled = neurosim.profile(function, chip=chip, values=values, nki_version=nki_version)
+        result = (profiled if cores is None else profiled[cores])(*positional, **named)
     summary = result.summary()
     _print_report(summary)
     _write_json(json_file, summary)

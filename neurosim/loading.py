@@ -21,6 +21,7 @@ from neurosim.specs import spec
 
 _ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)")
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_LAUNCH = re.compile(r"[A-Za-z_]\w*\[\d+\]")
 _WORDS = {"true": True, "false": False, "none": None}
 
 FORMS = "128x512:bfloat16 (an array), name=128x512:float32, name=4, name=0.5, name=true, name=none, name=text"
@@ -34,6 +35,10 @@ def load_kernel(target: str) -> Callable[..., Any]:
         ConfigurationError: no such file, or no such kernel in it.
     """
     file, colon, name = target.rpartition(":")
+    if colon and _LAUNCH.fullmatch(name):
+        raise ConfigurationError(
+            f"{target!r} names a launch", advice=f"write {target.partition('[')[0]} and --cores {name.strip(']')[-1]}"
+        )
     if not colon or not name.isidentifier():
         raise ConfigurationError(
             f"{target!r} names no kernel", advice="write FILE:KERNEL, as in kernels/matmul.py:matmul"

@@ -320,3 +320,53 @@ def test_an_input_larger_than_memory_is_an_error_in_words(folder: Path) -> None:
     done = neurosim("profile", "double.py:double", "99999999999x99999999:float32", folder=folder)
     assert done.returncode == 1
     assert "--no-values" in done.stderr
+
+
+TWO_CORES = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def swapped(halves):
+    own = nl.program_id(0)
+    out = nl.ndarray(halves.shape, dtype=halves.dtype, buffer=nl.shared_hbm)
+    mine, theirs = nl.load(halves[own]), nl.ndarray(halves.shape[1:], dtype=halves.dtype, buffer=nl.sbuf)
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - own, recv_from_rank=1 - own, pipe_id=0)
+    nl.store(out[own], theirs)
+    return out
+"""
+
+
+def test_two_cores_are_profiled_saved_and_timed_again(folder: Path, tmp_path: Path) -> None:
+    (folder / "two.py").write_text(TWO_CORES, encoding="utf-8")
+    target, trace = "two.py:swapped", tmp_path / "trace.json"
+    first = neurosim(
+        "profile", target, "2x16x32:float32", "--cores", "2", "--json", "-", "--save", "saved", folder=folder
+    )
+    again = neurosim("time", "saved", "--json", "-", "--perfetto", str(trace), folder=folder)
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    assert first.stdout == again.stdout
+    assert "swapped on trn2, 2 cores" in first.stdout
+    assert "Core 0 ends after" in first.stdout
+    assert "Core 1 ends after" in first.stdout
+    summary = json.loads(first.stdout[first.stdout.index("\n{") :])
+    assert [core["core"] for core in summary["cores"]] == [0, 1]
+    assert summary["makespan_ps"] == max(core["makespan_ps"] for core in summary["cores"])
+    assert summary["instructions"] == sum(core["instructions"] for core in summary["cores"]) == 6
+    assert summary["hbm"]["read_bytes"] == sum(core["hbm"]["read_bytes"] for core in summary["cores"]) == 2 * 16 * 32 * 4
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {"core 0: swapped on trn2", "core 1: swapped on trn2"}
+
+
+def test_a_launch_in_the_target_says_how_it_is_written(folder: Path) -> None:
+    done = neurosim("profile", "double.py:double[2]", "2x16x32:float32", folder=folder)
+    assert done.returncode == 1
+    assert "double.py:double and --cores 2" in done.stderr
+
+
+def test_more_cores_than_a_launch_has(folder: Path) -> None:
+    done = neurosim("profile", "double.py:double", "16x32:float32", "--cores", "3", folder=folder)
+    assert done.returncode == 1
+    assert "at most 2 cores" in done.stderr
