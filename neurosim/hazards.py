@@ -4,14 +4,18 @@ Cores are ordered by their meetings alone. A launch has at most two cores, so a 
 epochs: what lies in different epochs is ordered, and what two cores do in the same epoch is not. Which bytes meet is
 decided exactly, from access patterns.
 
+Where both cores store the same, as kernels do where dividing the work is not worth it, their order shows nowhere: a
+write that changes no byte of what the other core has written in the epoch is no race with that write, nor is a core's
+read of what both have written. Without values, writes by one line to one place count as equal.
+
 What the operands of a dynamic address reach is known at run time only, and the record keeps no more than what they
 could reach at most. Such accesses are left out: two cores that scatter rows into one tensor are usual, and right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Set
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +23,26 @@ from numpy.typing import NDArray
 from neurosim.dependences import Operands
 from neurosim.errors import DataRace
 from neurosim.program import Access, Program, Signature
-from neurosim.regions import Region, candidates, region_of, relation
+from neurosim.regions import COVERS, Region, candidates, region_of, relation
 
 Ints = NDArray[np.int64]
 
 
 class _Touch(NamedTuple):
-    """Bytes of a storage that a core accesses in an epoch."""
+    """Bytes of a storage that a core accesses in an epoch, once or several times.
+
+    ``silent`` is a write that changed nothing.
+    """
 
     core: int
     writes: bool
+    silent: bool
     region: Region
     offset: int
+
+
+_Spans = dict[_Touch, tuple[int, int]]
+"""By touch, its first and its last record."""
 
 
 class Race(NamedTuple):
@@ -49,13 +61,17 @@ class Race(NamedTuple):
     second_writes: bool
 
 
-def check_races(program: Program) -> None:
+def check_races(program: Program, silent: Set[int] | None = None) -> None:
     """Refuse a program whose cores race.
+
+    Args:
+        program: the record.
+        silent: records that wrote what was there already; None where no values were computed.
 
     Raises:
         DataRace: the race whose second access comes first in the record.
     """
-    found = min(races(program), key=lambda race: (race.second, race.first), default=None)
+    found = min(races(program, silent), key=lambda race: (race.second, race.first), default=None)
     if found is None:
         return
     info = program.storages[found.storage]
@@ -75,7 +91,7 @@ def check_races(program: Program) -> None:
     )
 
 
-def races(program: Program) -> Iterator[Race]:
+def races(program: Program, silent: Set[int] | None = None) -> Iterator[Race]:
     """Yield a race for each pair of places that conflict, with the first record at each."""
     owners = np.array(program.cores, dtype=np.int64)
     if not len(owners) or owners.min() == owners.max():
@@ -94,14 +110,15 @@ def races(program: Program) -> Iterator[Race]:
     borders = np.flatnonzero(np.diff(operands.storage[order]) | np.diff(epochs[order])) + 1
     for part in np.split(order, borders):
         if writes[operands.pattern[part]].any() and len(np.unique(core[part])) > 1:
-            touches: dict[_Touch, int] = {}
+            quiet = _repeated(program, operands.record[part]) if silent is None else silent
+            touches: _Spans = {}
             for place in part.tolist():
                 region = regions[operands.pattern[place]]
                 assert region is not None
-                shape, low = region
-                offset = int(operands.offset[place]) + low
-                touch = _Touch(int(core[place]), bool(writes[operands.pattern[place]]), shape, offset)
-                touches.setdefault(touch, int(operands.record[place]))
+                offset, record = int(operands.offset[place]) + region[1], int(operands.record[place])
+                does_write = bool(writes[operands.pattern[place]])
+                touch = _Touch(int(core[place]), does_write, does_write and record in quiet, region[0], offset)
+                touches[touch] = (touches.get(touch, (record, record))[0], record)
             yield from _conflicts(int(operands.storage[part[0]]), touches)
 
 
@@ -120,12 +137,44 @@ def _shared(core: Ints, storage: Ints, storages: int) -> NDArray[np.bool_]:
     return np.asarray((least < most)[storage])
 
 
-def _conflicts(storage: int, touches: dict[_Touch, int]) -> Iterator[Race]:
-    places, records = list(touches), list(touches.values())
+def _repeated(program: Program, records: Ints) -> set[int]:
+    """Return the records that do what one of another core's does: by the same line, with the same operands."""
+    seen: dict[tuple[Any, ...], int] = {}
+    found = set()
+    for record in np.unique(records).tolist():
+        entry = program.record(record)
+        shared = tuple(slot for slot in entry.slots if program.storages[slot[0]].memory.is_hbm)
+        if seen.setdefault((entry.stack, entry.signature, shared), entry.core) != entry.core:
+            found.add(record)
+    return found
+
+
+def _conflicts(storage: int, touches: _Spans) -> Iterator[Race]:
+    places = list(touches)
     for i, j in candidates([(touch.region, touch.offset) for touch in places]):
         one, other = places[i], places[j]
         if one.core == other.core or not (one.writes or other.writes):
             continue
-        if relation(one.region, other.region, other.offset - one.offset):
-            first, second = sorted(((records[i], one.writes), (records[j], other.writes)))
+        if relation(one.region, other.region, other.offset - one.offset) and not _agree(one, other, touches):
+            first, second = sorted(((touches[one][0], one.writes), (touches[other][0], other.writes)))
             yield Race(storage, first[0], second[0], first[1], second[1])
+
+
+def _agree(one: _Touch, other: _Touch, touches: _Spans) -> bool:
+    """Return whether two conflicting touches leave and see the same in any order."""
+    if one.writes and other.writes:
+        return _equal(one, other, touches)
+    write, read = (one, other) if one.writes else (other, one)
+    return any(
+        own.core == read.core
+        and own.writes
+        and touches[own][0] < touches[read][0]
+        and relation(own.region, read.region, read.offset - own.offset) & COVERS
+        and _equal(write, own, touches)
+        for own in touches
+    )
+
+
+def _equal(one: _Touch, other: _Touch, touches: _Spans) -> bool:
+    """Return whether of two writes by different cores the later one always changed nothing."""
+    return (one.silent or touches[one][1] < touches[other][0]) and (other.silent or touches[other][1] < touches[one][0])

@@ -340,7 +340,10 @@ class Instruction:
         lanes = Lanes(kernel, engine)
         self.admit(lanes)
         if kernel.values or self.is_control:
+            watched = None if kernel.team is None else _shared_bytes(tensors)
             self.execute(lanes)
+            if watched is not None and watched == _shared_bytes(tensors):
+                kernel.silent.add(len(kernel.program))
         spread = self.holes(holes) if holes else holes
         written = self.written()
         for name, tensor, operand in tensors:
@@ -479,6 +482,21 @@ class Instruction:
             f"{self.mnemonic}: {name} is {_kind_of(value)}; it must be {wanted}",
             advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
         )
+
+
+def _shared_bytes(tensors: list[tuple[str, NkiTensor, Operand]]) -> list[bytes] | None:
+    """Return the bytes under operands in shared HBM that are written; None where they were never, or are none."""
+    targets = [
+        tensor
+        for _, tensor, operand in tensors
+        if operand.access is not Access.READ and tensor.buffer is Memory.shared_hbm
+    ]
+    if not targets or any(
+        isinstance(tensor, IndirectTensor) or tensor.allocation.storage.unwritten(tensor) is not None
+        for tensor in targets
+    ):
+        return None
+    return [tensor.array().tobytes() for tensor in targets]
 
 
 def _typed(value: Any) -> Hashable:

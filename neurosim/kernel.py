@@ -60,6 +60,7 @@ class Kernel:
         program_id: which program of the grid this is.
         team: the cores of the launch, None where there is one.
         shared: by place of allocation, the storages that all programs of the launch have in common.
+        silent: of several cores, the records that wrote into shared memory what was there already.
         trip: trip of a loop on the device that instructions are in now, -1 outside.
         bodies: what such loops do in a trip, of those whose body is being traced now, outermost first.
         whiles: loops on the device that ``while`` statements run, and whose body is being traced now.
@@ -75,6 +76,7 @@ class Kernel:
     program_id: ProgramId = ()
     team: Team | None = None
     shared: dict[Any, Storage] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
     trip: int = -1
     bodies: list[list[tuple[int, Action]]] = field(default_factory=list)
     whiles: list[Any] = field(default_factory=list)

@@ -260,7 +260,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             if options.spills is None:
                 raise
             program.notes["Capacity"] = options.spills(error)
-        check_races(program)
+        check_races(program, kernel.silent if options.values else None)
         arguments.check_overlaps()
         collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)
     arguments.write_back()

@@ -354,7 +354,9 @@ def test_two_cores_are_profiled_saved_and_timed_again(folder: Path, tmp_path: Pa
     assert [core["core"] for core in summary["cores"]] == [0, 1]
     assert summary["makespan_ps"] == max(core["makespan_ps"] for core in summary["cores"])
     assert summary["instructions"] == sum(core["instructions"] for core in summary["cores"]) == 6
-    assert summary["hbm"]["read_bytes"] == sum(core["hbm"]["read_bytes"] for core in summary["cores"]) == 2 * 16 * 32 * 4
+    assert (
+        summary["hbm"]["read_bytes"] == sum(core["hbm"]["read_bytes"] for core in summary["cores"]) == 2 * 16 * 32 * 4
+    )
     events = json.loads(trace.read_text())["traceEvents"]
     names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names == {"core 0: swapped on trn2", "core 1: swapped on trn2"}

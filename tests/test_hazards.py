@@ -150,10 +150,63 @@ def test_a_shared_output_that_both_write():
 
 def test_without_values_races_are_found_too():
     def body(x):
-        write(x[0:4])
+        write(x[nl.program_id(0) : nl.program_id(0) + 4])
 
     with pytest.raises(DataRace):
         on_two(body, neurosim.spec((16, 24), "float32"), values=False)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_what_both_cores_store_alike_is_no_race(reads):
+    """Kernels do so where dividing the work is not worth it; each core may read its own back."""
+
+    def body(x, differs):
+        out = nl.ndarray((4, 4), nl.float32, nl.shared_hbm)
+        row = nl.ndarray((4, 4), nl.float32)
+        nisa.memset(row, value=2.0 + (nl.program_id(0) if differs else 0))
+        nl.store(out, row)
+        if reads:
+            nl.load(out[1:3])
+        return out
+
+    assert (on_two(body, DATA, False).outputs == 2).all()
+    on_two(body, neurosim.spec((16, 24), "float32"), False, values=False)
+    caught(body, DATA, True)
+
+
+def test_equal_bytes_that_only_one_core_writes_are_a_race():
+    """Core 1 stores the zeros that are there already: with other data it would not."""
+
+    def body(x):
+        if nl.program_id(0):
+            nl.store(x[0:4], nl.load(x[8:12]))
+        else:
+            nl.load(x[0:4])
+
+    caught(body, DATA)
+
+
+def test_a_core_that_writes_again_is_a_race():
+    """Both store the same, and then core 0 stores something else, in the same epoch."""
+
+    def body(x):
+        for value in (1.0,) if nl.program_id(0) else (1.0, 3.0, 1.0):
+            row = nl.ndarray((4, 4), nl.float32)
+            nisa.memset(row, value=value)
+            nl.store(x[0:4, 0:4], row)
+            src, other = row, 1 - nl.program_id(0)
+        nisa.sendrecv(src=src, dst=nl.ndarray((4, 4), nl.float32), send_to_rank=other, recv_from_rank=other, pipe_id=0)
+        nl.load(x[0:4, 0:4])
+
+    on_two(body, DATA.copy())  # the order in which it ran: 1, 3, 1, and then 1 once more
+
+    def turned(x):
+        for value in (1.0, 3.0) if nl.program_id(0) else (1.0,):
+            row = nl.ndarray((4, 4), nl.float32)
+            nisa.memset(row, value=value)
+            nl.store(x[0:4, 0:4], row)
+
+    caught(turned, DATA.copy())
 
 
 def test_the_first_race_is_the_one_that_is_told():
