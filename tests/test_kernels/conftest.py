@@ -33,9 +33,10 @@ class Kernels:
         file, _, name = target.partition(":")
         return load_kernel(f"{packaged_kernel(file)}:{name}")
 
-    def run(self, target, *arrays, chip="trn2", **options):
-        """Return the outputs of a kernel."""
-        return neurosim.simulate(self.load(target), chip)(*arrays, **options).outputs
+    def run(self, target, *arrays, chip="trn2", cores=None, **options):
+        """Return the outputs of a kernel; ``cores`` launches it on that many."""
+        simulated = neurosim.simulate(self.load(target), chip)
+        return (simulated if cores is None else simulated[cores])(*arrays, **options).outputs
 
     @staticmethod
     def normal(seed, *shape, dtype=np.float32, scale=1.0, mean=0.0):
