@@ -29,6 +29,7 @@ CASES = {
     "rmsnorm.py:rmsnorm": (((130, 33), (33,)), {}),
     "rope.py:rope": (((130, 3, 32), (130, 16), (130, 16)), {}),
     "selective_scan.py:selective_scan": (((1, 130, 40), (1, 130, 40), (130, 3), (1, 3, 40), (1, 3, 40)), {}),
+    "sharded_rmsnorm.py:sharded_rmsnorm": (((130, 33), (33,)), {}),
     "silu.py:silu": (((130, 33),), {}),
     "softmax.py:softmax": (((130, 300),), {}),
     "swiglu.py:swiglu": (((130, 96), (96, 160), (96, 160), (160, 96)), {}),
