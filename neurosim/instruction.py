@@ -28,7 +28,7 @@ from neurosim.holes import uninitialized as uninitialized
 from neurosim.indirect import IndirectTensor, same_place
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.kernel import Action, Kernel, current, running
-from neurosim.lanes import Lanes
+from neurosim.lanes import Lanes, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Signature
 from neurosim.registers import registers_of
@@ -315,7 +315,7 @@ class Instruction:
         for name, tensor, operand in tensors:
             allocation = tensor.allocation
             if allocation.index > len(allocations) or allocations[allocation.index - 1] is not allocation:
-                self._check_allocation(kernel, name, tensor)
+                kernel.check_allocation(self.mnemonic, name, tensor)
             storage = allocation.storage
             if operand.access is Access.READ:
                 if tensor.allocation.is_planed:
@@ -340,9 +340,9 @@ class Instruction:
         lanes = Lanes(kernel, engine)
         self.admit(lanes)
         if kernel.values or self.is_control:
-            watched = None if kernel.team is None else _shared_bytes(tensors)
+            before = None if kernel.team is None else shared_bytes(tensors)
             self.execute(lanes)
-            if watched is not None and watched == _shared_bytes(tensors):
+            if before is not None and before == shared_bytes(tensors):
                 kernel.silent.add(len(kernel.program))
         spread = self.holes(holes) if holes else holes
         written = self.written()
@@ -353,16 +353,6 @@ class Instruction:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label), label)
-
-    def _check_allocation(self, kernel: Kernel, name: str, tensor: NkiTensor) -> None:
-        """Refuse a tensor of another run, or of another core's program."""
-        index = tensor.allocation.index
-        if index > len(kernel.allocations) or kernel.allocations[index - 1] is not tensor.allocation:
-            other = "on another core or " if kernel.team is not None else ""
-            raise IllegalOperand(
-                f"{self.mnemonic}: {name} {tensor.describe()} was allocated {other}in another run of a kernel",
-                advice="allocate it in this kernel, or pass data from run to run as arrays",
-            )
 
     def _mark(
         self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None, written: Mask | None = None
@@ -482,21 +472,6 @@ class Instruction:
             f"{self.mnemonic}: {name} is {_kind_of(value)}; it must be {wanted}",
             advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
         )
-
-
-def _shared_bytes(tensors: list[tuple[str, NkiTensor, Operand]]) -> list[bytes] | None:
-    """Return the bytes under operands in shared HBM that are written; None where they were never, or are none."""
-    targets = [
-        tensor
-        for _, tensor, operand in tensors
-        if operand.access is not Access.READ and tensor.buffer is Memory.shared_hbm
-    ]
-    if not targets or any(
-        isinstance(tensor, IndirectTensor) or tensor.allocation.storage.unwritten(tensor) is not None
-        for tensor in targets
-    ):
-        return None
-    return [tensor.array().tobytes() for tensor in targets]
 
 
 def _typed(value: Any) -> Hashable:

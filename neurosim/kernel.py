@@ -411,6 +411,16 @@ class Kernel:
         """Close the scope of tensors that a loop's body allocated: those from number ``first`` on."""
         self._left.append((first, len(self.allocations)))
 
+    def check_allocation(self, call: str, name: str, tensor: NkiTensor) -> None:
+        """Refuse a tensor of another run, or of another core's program."""
+        index = tensor.allocation.index
+        if index > len(self.allocations) or self.allocations[index - 1] is not tensor.allocation:
+            other = "on another core or " if self.team is not None else ""
+            raise IllegalOperand(
+                f"{call}: {name} {tensor.describe()} was allocated {other}in another run of a kernel",
+                advice="allocate it in this kernel, or pass data from run to run as arrays",
+            )
+
     def check_scope(self, call: str, allocation: Allocation) -> None:
         """Refuse a tensor of a loop's body behind the loop.
 

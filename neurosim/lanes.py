@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from neurosim.engines import Engine
+from neurosim.engines import Engine, Memory
 from neurosim.indirect import IndirectTensor
 from neurosim.memory import WRITTEN, Mask
 from neurosim.numerics import convert, random
+from neurosim.program import Access
 from neurosim.registers import RANDOM, generator
 from neurosim.view import NkiTensor
 
@@ -113,3 +115,20 @@ class Lanes:
     def is_written(self, tensor: NkiTensor) -> bool:
         """Return whether all bytes of a tensor were written."""
         return tensor.allocation.storage.state >= WRITTEN or bool((self.states(tensor) >= WRITTEN).all())
+
+
+def shared_bytes(operands: Iterable[tuple[str, NkiTensor, Any]]) -> list[bytes] | None:
+    """Return the bytes under operands in shared HBM that are written; None where they were never, or are none.
+
+    Dynamic addresses count as never: where they lie is no part of the record.
+    """
+    targets = [
+        tensor
+        for _, tensor, operand in operands
+        if operand.access is not Access.READ and tensor.buffer is Memory.shared_hbm
+    ]
+    if not targets or any(
+        tensor.is_indirect() or tensor.allocation.storage.unwritten(tensor) is not None for tensor in targets
+    ):
+        return None
+    return [tensor.array().tobytes() for tensor in targets]

@@ -96,7 +96,7 @@ class Meeting(Instruction):
             stack,
         )
         for name, tensor, operand in tensors:
-            self._check_allocation(kernel, name, tensor)
+            kernel.check_allocation(self.mnemonic, name, tensor)
             if operand.access is Access.READ:
                 if tensor.allocation.is_planed:
                     self._check_owner(kernel, name, tensor)
