@@ -9,7 +9,7 @@ Source: NKI 0.1 documentation, ``nki.language.affine_range`` and ``sequential_ra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,23 +57,35 @@ class Tracker:
         """Whether no ``affine_range`` is running."""
         return not self._loops
 
-    def affine(self, numbers: range) -> Iterator[LoopIndex]:
-        """Yield the numbers of an ``affine_range``, and know the iteration meanwhile."""
+    def affine(self, numbers: range, flush: Callable[[], None]) -> Iterator[LoopIndex]:
+        """Yield the numbers of an ``affine_range``, and know the iteration meanwhile.
+
+        ``flush`` issues what waits, so that it counts where it was called.
+        """
+        flush()
         loop = _Loop(self._count, self._count)
         self._loops.append(loop)
         try:
             for number in numbers:
+                flush()
                 loop.current = self._count
                 yield LoopIndex(number)
+            flush()
         finally:
             self._loops.remove(loop)
 
-    def wrote(self, tensor: NkiTensor, stack: int) -> None:
-        """Note a write at a call stack."""
+    @property
+    def count(self) -> int:
+        """The number of the last write."""
+        return self._count - 1
+
+    def wrote(self, tensor: NkiTensor, stack: int, number: int | None = None) -> None:
+        """Note a write at a call stack; ``number`` of one that belongs to an earlier place than the present."""
         if not self._loops:
             return
         storage = tensor.allocation.storage
-        number, self._count = self._count, self._count + 1
+        if number is None:
+            number, self._count = self._count, self._count + 1
         self._stacks[number] = stack
         writers = self._writers.get(storage.id)
         if tensor.size_bytes == storage.size_bytes and tensor.is_injective():

@@ -80,7 +80,7 @@ class Blocks(Root):
     ) -> None:
         super().__init__(shape, dtype, buffer, par, par)
         self._run, self._name, self._fill, self._place = run, name, fill, place
-        self._stack = run.kernel.stack()
+        self._stack, self._number = run.kernel.stack(), run.tracker.count
         self._tiles: dict[tuple[int, ...], NkiTensor] = {}
         self._unfilled: set[tuple[int, ...]] = set()
         if math.prod(shape[:par]) == 1:
@@ -110,7 +110,7 @@ class Blocks(Root):
             if not overwrites:
                 with self._run.kernel.at(self._stack):
                     isa.memset(dst=found, value=fill_value(self._fill, self.dtype))
-                self._run.tracker.wrote(found, self._stack)
+                self._run.tracker.wrote(found, self._stack, self._number)
         return found
 
 
@@ -169,7 +169,7 @@ class Fresh(Root):
         self._run.pending = None
         with self._run.kernel.at(self._stack):
             issue(target)
-            self._tensor = tensor = target.resolve("")
+            self._tensor = tensor = target.resolve("", use="")
         if tensor.dtype != self.dtype:
             self._lost = f"as {tensor.dtype}"
         else:

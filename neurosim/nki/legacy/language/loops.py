@@ -25,7 +25,7 @@ def affine_range(*args: int, directives: Any = None, **hints: Any) -> Iterator[L
     """
     run = active()
     numbers = range(*args)
-    return map(LoopIndex, numbers) if run is None else _directed(run.tracker.affine(numbers), directives)
+    return map(LoopIndex, numbers) if run is None else _directed(run.tracker.affine(numbers, run.flush), directives)
 
 
 def sequential_range(*args: int, directives: Any = None, **hints: Any) -> Iterator[LoopIndex]:
