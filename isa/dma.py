@@ -63,6 +63,12 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
                 yield Broken(f"{label}={value!r} is not a nisa.{label}")
         if self.dge_mode is DgeMode.hwdge and chip.generation < 3:
             yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "use dge_mode.swdge")
+        if self.dge_mode is DgeMode.hwdge and self.dst.dtype != self.src.dtype:
+            yield Broken(
+                f"dge_mode.hwdge with {self.src.dtype} to {self.dst.dtype}: bytes move as they are",
+                (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
+                "view one as the other's dtype with .view(), or leave dge_mode out to convert",
+            )
         yield from self._dynamic_rules()
         if self.engine is not Engine.unknown and self.dge_mode is not DgeMode.hwdge:
             yield Broken(f"engine={self.engine!r} without dge_mode.hwdge", (), "pass dge_mode=nisa.dge_mode.hwdge")

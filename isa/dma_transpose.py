@@ -20,6 +20,7 @@ from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.modes import DgeMode, OobMode
 from neurosim.rules import Broken, same_dtype
+from neurosim.versions import NKI_0_4, NKI_0_6
 from neurosim.work import Transfer, Work
 
 AXES: Final = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -27,6 +28,8 @@ AXES: Final = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 BLOCK: Final = 16
 """Rows that the 16 DMA engines exchange at a time."""
 _HWDGE_ROWS: Final = (1, 2, 4, 8, 16)
+_COLUMNS: Final = 128
+"""Elements of the last axis that hardware descriptors needed before NKI 0.6."""
 
 
 class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, Engine.gpsimd)):
@@ -36,7 +39,8 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
     shape, so that rows have at most 128 elements. The one permutation of a rank may be given as ``axes``. A source
     with one index per row is gathered first; ``oob_mode`` speaks of the indices of dynamic sources. With
     ``dge_mode.unknown`` hardware descriptors are made where their rules hold, else the ring is static, and Sync
-    triggers either (*assumed*); GpSimd gathers.
+    triggers either (*assumed*); GpSimd gathers. Before NKI 0.4 dst may lack axes of extent 1; before 0.6 hardware
+    descriptors take 16 rows of 128 only.
     """
 
     is_dma = True
@@ -63,9 +67,14 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
         if given is not None and (not isinstance(given, (tuple, list)) or tuple(given) != order):
             yield Broken(f"axes={given!r}; for {self.src.ndim} axes it is {order}", numbers)
         shape = tuple(self.src.shape[axis] for axis in order)
-        if self.dst.shape != shape:
+        if self.dst.shape != shape and not self._padded(shape):
             yield Broken(f"dst has shape {self.dst.shape}; the transpose has {shape}", numbers)
         yield from self._mode_rules(chip, numbers)
+
+    def _padded(self, shape: tuple[int, ...]) -> bool:
+        """Whether dst lacks axes of extent 1 only, which NKI added before 0.4."""
+        fewer = self.nki_version < NKI_0_4 and self.dst.ndim < len(shape)
+        return fewer and [extent for extent in self.dst.shape if extent > 1] == [part for part in shape if part > 1]
 
     def _mode_rules(self, chip: Chip, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
         if self.priority is not None:
@@ -119,6 +128,8 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
         shape, rows = self.src.shape, self.src.shape[0]
         if self.src.dtype.size_bytes != 2:
             return f"src is {self.src.dtype}, not a dtype of 2 bytes"
+        if self.nki_version < NKI_0_6 and (rows != BLOCK or shape[-1] != _COLUMNS):
+            return f"src has {rows} rows of {shape[-1]}, not {BLOCK} of {_COLUMNS}, as before NKI 0.6"
         if len(shape) == 2 and rows != BLOCK:
             return f"src.shape[0] is {rows}, not {BLOCK}"
         if len(shape) > 2 and (rows not in _HWDGE_ROWS or rows * shape[-2] % BLOCK):
@@ -138,7 +149,9 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
     def execute(self, lanes: Lanes) -> None:
         """Move bits."""
         source = np.transpose(self.src.array(), AXES[self.src.ndim]).copy()  # dst may overlap src
-        np.copyto(self.dst.array(), source, where=self.written().get("dst", np.True_))
+        chosen = self.written().get("dst")
+        where = np.True_ if chosen is None else chosen.reshape(self.dst.shape)
+        np.copyto(self.dst.array(), source.reshape(self.dst.shape), where=where)
 
     def written(self) -> Holes:
         """Rows whose index is out of bounds are not moved."""

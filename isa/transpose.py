@@ -13,6 +13,7 @@ from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.rules import Broken, same_dtype, within_bank
 from neurosim.streams import stream
+from neurosim.versions import NKI_0_3
 from neurosim.work import Lanewise, Matmul, Work
 
 VECTOR_LIMIT = 32
@@ -32,6 +33,10 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
     data: Tile = In(Memory.sbuf, Memory.psum)
     engine: Engine = Engine.unknown
     name: str | None = None
+
+    def _asked(self) -> Engine:
+        """Return the engine that counts: NKI 0.3 passed over ``engine=``."""
+        return Engine.unknown if self.nki_version == NKI_0_3 else self.engine
 
     def _fits_tensor(self) -> bool:
         return self.data.buffer is Memory.sbuf and self.dst.buffer is Memory.psum
@@ -55,17 +60,17 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
                 f"dst is {self.dst.partitions} × {self.dst.free_elements}; the transpose is {columns} × {rows}",
                 numbers,
             )
-        if chip.generation < 4 and self.engine is not Engine.vector and self._fits_tensor():
+        if chip.generation < 4 and self._asked() is not Engine.vector and self._fits_tensor():
             yield within_bank("dst", self.dst, chip.psum.bank_bytes)
-        if self.engine is Engine.tensor and not self._fits_tensor():
+        if self._asked() is Engine.tensor and not self._fits_tensor():
             yield Broken("Tensor transposes from SBUF to PSUM", numbers, "allocate dst with buffer=nl.psum")
-        elif self.engine is Engine.vector and not self._fits_vector():
+        elif self._asked() is Engine.vector and not self._fits_vector():
             yield Broken(
                 f"Vector transposes at most {VECTOR_LIMIT} × {VECTOR_LIMIT}",
                 numbers,
                 "use Tensor, or smaller tiles",
             )
-        elif self.engine is Engine.unknown and not self._fits_tensor() and not self._fits_vector():
+        elif self._asked() is Engine.unknown and not self._fits_tensor() and not self._fits_vector():
             yield Broken(
                 f"dst is in {self.dst.buffer.label} and data is {rows} × {columns}: no engine does that",
                 numbers,
@@ -74,7 +79,7 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """Tensor where it reaches, else Vector."""
-        if self.engine is not Engine.unknown:
+        if self._asked() is not Engine.unknown:
             return super().place(chip)
         fits = {Engine.tensor: self._fits_tensor(), Engine.vector: self._fits_vector()}
         engines = [engine for engine in self.engines if fits[engine]]

@@ -30,7 +30,7 @@ from neurosim.lifetimes import check_capacity
 from neurosim.program import Program
 from neurosim.schedules import Schedule, add_edges
 from neurosim.timing import Timeline, time
-from neurosim.versions import NkiVersion, nki_version_of
+from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 
 class Result:
@@ -175,7 +175,7 @@ def simulate(
     """
     function = getattr(kernel, "function", kernel)
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
-    version = nki_version_of(getattr(kernel, "nki_version", None) if nki_version is None else nki_version)
+    version = _version(kernel, nki_version)
     options = _Options(
         target,
         values,
@@ -186,6 +186,20 @@ def simulate(
         getattr(kernel, "spills", None),
     )
     return Simulated(function, options, times=False)
+
+
+def _version(kernel: Any, asked: Any) -> NkiVersion:
+    """Return whose semantics hold for a kernel: what is asked for, else its own, else the default."""
+    own = getattr(kernel, "nki_version", None)
+    if asked is None or own is None:
+        return nki_version_of(own if asked is None else asked)
+    version = nki_version_of(asked)
+    if nki_version_of(own) == NKI_0_1 and version >= NKI_0_4:
+        raise IllegalOperand(
+            f"{getattr(kernel, '__name__', 'kernel')} is of neuronxcc.nki, which NKI {version} does not compile",
+            advice="leave nki_version out to run it as NKI 0.1, or write it with the package nki",
+        )
+    return NKI_0_1 if nki_version_of(own) == NKI_0_1 else version  # NKI 0.3 still had both packages
 
 
 def reopen(path: str | Path, chip: str | Path | Chip | None = None) -> Result:

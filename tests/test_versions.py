@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import nki
+import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import pytest
 
 import neurosim
-from neurosim.errors import ConfigurationError
+from neurosim.errors import ConfigurationError, IllegalOperand, NeurosimError, SimulatorBug
 from neurosim.kernel import running
 from neurosim.program import Program
 from neurosim.run import reopen
@@ -62,9 +66,17 @@ def test_it_is_the_kernels_own_unless_the_caller_says_otherwise():
     assert neurosim.simulate(kernel, nki_version="0.3")(X).program.nki_version == NKI_0_3
 
 
-def test_an_instruction_may_ask():
-    import nki.isa as nisa
+def test_a_legacy_kernel_runs_as_0_1_or_not_at_all():
+    """Migration guide, 0.3 to 0.4: neuronxcc.nki inside kernels is a compilation error."""
+    kernel = nki.jit(asks)
+    kernel.nki_version = "0.1"
+    assert neurosim.simulate(kernel)(X).program.nki_version == NKI_0_1
+    assert neurosim.simulate(kernel, nki_version="0.3")(X).program.nki_version == NKI_0_1
+    with pytest.raises(IllegalOperand, match=r"is of neuronxcc\.nki, which NKI 0\.4 does not compile"):
+        neurosim.simulate(kernel, nki_version="0.4")
 
+
+def test_an_instruction_may_ask():
     seen = []
 
     def kernel():
@@ -98,3 +110,43 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
     assert "as 0.5" in CliRunner().invoke(app, ["run", "--nki-version", "0.5", str(script)]).output
     answer = CliRunner().invoke(app, ["run", "--nki-version", "5", str(script)])
     assert isinstance(answer.exception, ConfigurationError)
+
+
+@pytest.mark.parametrize("version", ["0.3", "0.6"])
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda a, t: nisa.dma_copy(dst=t, src=a, dst_rmw_op=nl.add), "no operand 'dst_rmw_op'"),
+        (lambda a, t: nisa.dma_copy(dst=t, src=nl.zeros(t.shape, t.dtype, nl.psum)), "src is in PSUM"),
+        (lambda a, t: nl.store(a, nl.zeros(t.shape, t.dtype, nl.psum)), "src is in PSUM"),
+        (lambda a, t: nisa.dma_copy(dst=t, src=a, dge_mode=2), "dge_mode=2 is not a nisa.dge_mode"),
+        (
+            lambda a, t: nisa.dma_copy(dst=t.view(nl.int32), src=a, dge_mode=nisa.dge_mode.hwdge),
+            "float32 to int32: bytes move as they are",
+        ),
+        (lambda a, t: nl.ndarray((4, 4), nl.float32, "sbuf"), "buffer='sbuf' is not a memory"),
+        (lambda a, t: nisa.memset(dst=t.view(nl.int32), value=2.0), "2.0"),
+        (lambda a, t: t.reshape((4, 9)), "36 elements asked for, 32 there"),
+        (lambda a, t: nisa.nc_matmul(t, t, t, is_moving_zero=True), "no operand 'is_moving_zero'"),
+        (lambda a, t: nisa.nc_matmul(t, t, t, psumAccumulateFlag=1), "no operand 'psumAccumulateFlag'"),
+        (lambda a, t: nisa.tensor_copy_dynamic_src(t, t), "use nisa.tensor_copy with a view"),
+    ],
+)
+def test_what_0_3_removed_is_refused(body, words, version):
+    def kernel(a):
+        body(a, nl.load(a))
+
+    with pytest.raises((NeurosimError, AttributeError)) as caught:
+        neurosim.simulate(kernel, nki_version=version)(X)
+    assert words in str(caught.value)
+    assert not isinstance(caught.value, SimulatorBug)
+
+
+def test_every_row_of_the_table_says_how_it_is_treated():
+    """docs/nki_versions.md: a table row names its source, and one of the ways in which differences are treated."""
+    text = (Path(neurosim.__file__).parents[1] / "docs" / "nki_versions.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    rows = [row for row in rows if not row.startswith(("| Difference", "| What"))]
+    assert len(rows) > 30
+    for row in rows:
+        assert re.search(r"(RN|MG) 0\.\d", row), row

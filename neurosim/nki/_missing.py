@@ -13,6 +13,8 @@ _OLD = {
     "spmd_dim": "launch with kernel[cores](…)",
     "loop_reduce": "accumulate in PSUM, or with nisa.tensor_tensor",
     "trace": "use @nki.jit",
+    "tensor_copy_dynamic_src": "use nisa.tensor_copy with a view .ap(…, scalar_offset=)",
+    "tensor_copy_dynamic_dst": "use nisa.tensor_copy with a view .ap(…, scalar_offset=)",
 }
 """Names of older NKI versions, and what to write now (AWS Neuron SDK, ``nki/migration/index.rst``)."""
 

@@ -279,3 +279,29 @@ def test_who_makes_the_descriptors():
     ]:
         signature = moved_ns(kernel(**options), source)[1]
         assert (signature.work[0].generation, signature.engine) == (generation, engine)
+
+
+# Versions of NKI
+
+
+def test_a_dst_of_fewer_axes_before_0_4():
+    array = np.arange(16 * 64, dtype=np.float32).reshape(16, 1, 1, 64)
+    lower = kernel(shape=(64, 1, 16))
+    with pytest.raises(IllegalOperand, match=r"dst has shape \(64, 1, 16\); the transpose has \(64, 1, 1, 16\)"):
+        neurosim.simulate(lower, nki_version="0.4")(array)
+    got = neurosim.simulate(lower, nki_version="0.3")(array).outputs
+    np.testing.assert_array_equal(got, array.reshape(16, 64).T[:, None, :])
+    with pytest.raises(IllegalOperand, match="the transpose has"):
+        neurosim.simulate(kernel(shape=(32, 2, 16)), nki_version="0.3")(array)
+
+
+def test_hardware_descriptors_took_16_rows_of_128_before_0_6():
+    asked = kernel(dge_mode=nisa.dge_mode.hwdge)
+    for shape, old in (((16, 128), True), ((16, 64), False), ((4, 4, 128), False)):
+        array = np.zeros(shape, ml_dtypes.bfloat16)
+        neurosim.simulate(asked, nki_version="0.6")(array)
+        if old:
+            neurosim.simulate(asked, nki_version="0.5")(array)
+            continue
+        with pytest.raises(IllegalOperand, match=r"not 16 of 128, as before NKI 0\.6"):
+            neurosim.simulate(asked, nki_version="0.5")(array)

@@ -8,6 +8,7 @@ import nki.language as nl
 import numpy as np
 import pytest
 
+import neurosim
 from neurosim.engines import Engine
 from neurosim.work import Matmul
 
@@ -122,3 +123,18 @@ def test_a_psum_bank_is_not_crossed(machine):
         nisa.nc_transpose(dst=made[:, 500:516], data=tile)
 
     assert "crosses a PSUM bank of 2048 bytes" in machine.refused(body, np.zeros((16, 24), np.float32))
+
+
+def test_nki_0_3_passed_over_the_engine():
+    """Release notes of NKI 0.4: an explicit engine is honored from there on."""
+
+    def kernel(x):
+        out = nl.ndarray((32, 32), nl.float32, nl.psum)
+        nisa.nc_transpose(dst=out, data=nl.load(x), engine=nisa.vector_engine)
+
+    array = np.zeros((32, 32), np.float32)
+    engines = {
+        version: neurosim.simulate(kernel, nki_version=version)(array).program.record(1).signature.engine.name
+        for version in ("0.1", "0.3", "0.4", "0.6")
+    }
+    assert engines == {"0.1": "vector", "0.3": "tensor", "0.4": "vector", "0.6": "vector"}
