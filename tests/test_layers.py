@@ -318,7 +318,7 @@ ROWS = (
     ),
     # Kernels run on hardware as well: they know `nki` and arithmetic, and nothing of ours.
     Row("kernels", packages=("nki",), siblings=False),
-    Row("benchmarks", own=("neurosim",), packages=("numpy", "rich", "threadpoolctl", "nki"), siblings=False),
+    Row("benchmarks", own=("neurosim",), packages=("numpy", "scipy", "rich", "threadpoolctl", "nki"), siblings=False),
 )
 
 EXACT = {"neurosim"}
