@@ -22,7 +22,8 @@ def project() -> dict[str, object]:
 
 
 def texts() -> Iterator[Path]:
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in SUFFIXES)
+    # `.git` is a file in a worktree, and no part of the project
+    yield from (p for p in ROOT.iterdir() if p.is_file() and p.suffix in SUFFIXES and p.name != ".git")
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix in SUFFIXES and "__pycache__" not in path.parts:
