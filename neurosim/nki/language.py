@@ -210,7 +210,8 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     if not isinstance(tensor, NkiTensor) or tensor.buffer is psum:
         what = tensor.describe() if isinstance(tensor, NkiTensor) else repr(tensor)
         raise IllegalOperand(f"nl.device_print of {what}", advice="it prints tensors in SBUF or HBM")
-    current("nl.device_print").perform(lambda: print(print_prefix, tensor))
+    kernel = current("nl.device_print")
+    kernel.perform(lambda: print(print_prefix, tensor if kernel.values else f"{tensor.describe()}\nnot computed"))
 
 
 def is_hbm(buffer: MemoryRegion) -> bool:
@@ -236,11 +237,15 @@ def is_sbuf(buffer: MemoryRegion) -> bool:
 _NOT_BUILT: frozenset[str] = frozenset()
 
 
+_OLDER = {"bool": bool_, "range": range}
+"""Names that public kernels use and NKI 0.6 does not document; as globals they would hide Python's in this module."""
+
+
 def __getattr__(name: str) -> Any:
     if name in OPERATORS:
         return OPERATORS[name]
-    if name == "bool":  # an older name, which would hide Python's in this module
-        return bool_
+    if name in _OLDER:
+        return _OLDER[name]
     raise missing("nki.language", name, _NOT_BUILT, __dir__())
 
 

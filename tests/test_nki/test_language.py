@@ -392,3 +392,9 @@ def test_par_dim_says_what_the_first_axis_is():
 def test_par_dim_elsewhere():
     with pytest.raises(IllegalOperand, match=r"nl\.par_dim in shape .* is not the first extent"):
         run(lambda: nl.ndarray((4, nl.par_dim(128), 512), nl.float32, nl.sbuf))
+
+
+def test_older_names():
+    """nki-library has both; NKI 0.6 documents neither."""
+    assert nl.range is range
+    assert nl.bool is nl.bool_

@@ -409,6 +409,71 @@ def test_device_print(capsys):
     assert printed.count("8.") == 2
 
 
+def test_device_print_without_values(capsys):
+    neurosim.simulate(lambda x: nl.device_print("p", nl.load(x)), values=False)(neurosim.spec((2, 4), nl.float32))
+    assert capsys.readouterr().out == "p sbuf_2 [2, 4] float32 in SBUF\nnot computed\n"
+
+
+# -- everywhere -------------------------------------------------------------------------------------------------------
+
+FUNCTIONS = {
+    "floor": nl.floor,
+    "trunc": nl.trunc,
+    "sin": nl.sin,
+    "tan": nl.tan,
+    "arctan": nl.arctan,
+    "softmax": nl.softmax,
+    "mean": lambda a: nl.mean(a, 1),
+    "var": lambda a: nl.var(a, 1),
+    "all": lambda a: nl.all(a, 1),
+    "where": lambda a: nl.where(a, a, 1.0),
+    "rms_norm": lambda a: nl.rms_norm(a, a, 1, 64),
+    "broadcast_to": lambda a: nl.broadcast_to(a[0:1], (128, 64)),
+    "gather_flattened": lambda a: nl.gather_flattened(a, nl.full((128, 4), 3, nl.uint32)),
+    "matmul": lambda a: nl.copy(nl.matmul(a, a, True)),
+    "transpose": lambda a: nl.copy(nl.transpose(a)),
+    "add": lambda a: nl.add(a, a),
+    "rsqrt": lambda a: nl.rsqrt(nl.abs(a)),
+}
+WIDE = np.random.default_rng(9).standard_normal((128, 64)).astype(F)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_views_give_the_bits_of_whole_tiles(name):
+    def kernel(x):
+        spread = nl.zeros((128, 128), nl.float32)
+        nisa.dma_copy(dst=spread[:, 1:128:2], src=x)
+        outputs = []
+        for tile in (nl.load(x), spread[:, 1:128:2]):
+            result = FUNCTIONS[name](tile)
+            outputs.append(nl.ndarray(result.shape, result.dtype, nl.shared_hbm))
+            nl.store(outputs[-1], result)
+        return outputs
+
+    whole, view = neurosim.simulate(kernel)(WIDE).outputs
+    assert whole.tobytes() == view.tobytes()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("chip", ["trn1", "trn2", "trn3"])
+def test_every_chip_has_the_instructions(chip):
+    def kernel(x):
+        for function in FUNCTIONS.values():
+            function(nl.load(x))
+
+    assert neurosim.profile(kernel, chip)(WIDE).timeline.makespan_ps > 0
+
+
+def test_constants_on_two_cores():
+    def kernel(x):
+        identity = nl.shared_identity_matrix(128, nl.float32)
+        out = nl.ndarray((2, 128, 64), x.dtype, nl.shared_hbm)
+        nl.store(out[nl.program_id(0)], nl.copy(nl.matmul(identity, nl.load(x), transpose_x=True)))
+        return out
+
+    np.testing.assert_array_equal(neurosim.simulate(kernel)[2](WIDE).outputs, np.stack([WIDE, WIDE]))
+
+
 # -- what makes no sense ----------------------------------------------------------------------------------------------
 
 
