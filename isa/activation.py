@@ -6,13 +6,11 @@ valid ranges: ``nki.api.shared.rst``.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from neurosim import accumulators, dtypes
+from neurosim.activations import warn_outside
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
@@ -26,10 +24,6 @@ from neurosim.program import Access
 from neurosim.rules import Broken, column, same_elements
 from neurosim.streams import stream
 from neurosim.work import AccumulatorRead, Lanewise, Work
-
-
-class OutOfRangeWarning(UserWarning):
-    """An activation function met inputs outside of its documented range, where the hardware is wrong by design."""
 
 
 class _Shared:
@@ -71,12 +65,7 @@ class _Shared:
 
     def state(self) -> tuple[tuple[str, Access], ...]:
         """Return the use of the accumulator registers."""
-        command = self.command()
-        if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
-            return (("accumulator", Access.WRITE),)
-        if command is ReduceCmd.reduce:
-            return (("accumulator", Access.ACCUMULATE),)
-        return (("accumulator", Access.READ),) if self.reduce_res is not None else ()
+        return accumulators.scalar_state(self.command(), self.reduce_res is not None)
 
     def execute(self, lanes: Lanes) -> None:
         """Compute func(data · scale + bias) in float32; sum it before it is rounded to dst's dtype."""
@@ -85,7 +74,7 @@ class _Shared:
             lanes.column(self.scale),
             None if self.bias is None else lanes.column(self.bias),
         )
-        self._check_range(data, scale, bias)
+        warn_outside(self.mnemonic, self.op, data, scale, bias)
         result = act.activate(self.op.name, data, scale, bias)
         command = self.command()
         if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
@@ -104,25 +93,6 @@ class _Shared:
             accumulators.taint(lanes, self.data, self.scale, self.bias)
         if self.reduce_res is not None:
             lanes.put(self.reduce_res, registers.reshape(-1, 1).copy())
-
-    def _check_range(self, data: Any, scale: Any, bias: Any) -> None:
-        limits = act.ACTIVATIONS[self.op.name].valid_range
-        if limits is None:
-            return
-        low, high = limits
-        with np.errstate(all="ignore"):
-            argument = data * np.float32(scale) if isinstance(scale, float) else data * scale
-            if bias is not None:
-                argument = argument + (np.float32(bias) if isinstance(bias, float) else bias)
-        magnitude = np.abs(argument) if self.op.name == "reciprocal" else argument
-        outside = int(np.count_nonzero((magnitude < np.float32(low)) | (magnitude > np.float32(high))))
-        if outside:
-            warnings.warn(
-                f"{self.mnemonic}(op={self.op!r}): {outside} inputs outside of the valid range "
-                f"[{low:g}, {high:g}]; the hardware's result there is not specified, neurosim's is the function's",
-                OutOfRangeWarning,
-                stacklevel=6,
-            )
 
     def holes(self, holes: Holes) -> Holes:
         """Lane by lane into dst; a hole anywhere in a partition reaches its sum."""

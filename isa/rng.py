@@ -26,7 +26,8 @@ from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _INTEGERS = (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.uint8, dtypes.uint16, dtypes.uint32)
-_FLOATS = (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16, dtypes.float32)
+_FLOATS8 = (dtypes.float8_e4m3, dtypes.float8_e5m2)
+_FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.tfloat32)
 
 
 class _Drawing:
@@ -77,7 +78,7 @@ class Rand2(_Drawing, Instruction, mnemonic="rand2", engines=(Engine.vector,)):
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """NeuronCore-v4; dtypes that the datapath has; bounds that match."""
         yield since(4, chip, "draw bits with nisa.rng and scale them with nisa.tensor_scalar")
-        yield dtype_in("dst", self.dst, (*_FLOATS, *_INTEGERS))
+        yield dtype_in("dst", self.dst, (*_FLOATS8, *_FLOATS, *_INTEGERS))
         yield column("min", self.min, self.dst, (dtypes.float32,))
         yield column("max", self.max, self.dst, (dtypes.float32,))
         if not isinstance(self.min, Tile) and not isinstance(self.max, Tile):

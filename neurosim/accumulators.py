@@ -51,6 +51,15 @@ def state(command: ReduceCmd) -> tuple[tuple[str, Access], ...]:
     return ((ACCUMULATOR, Access.ACCUMULATE if command is ReduceCmd.reduce else Access.WRITE),)
 
 
+def scalar_state(command: ReduceCmd, is_read: bool) -> tuple[tuple[str, Access], ...]:
+    """Return the use of the registers of Scalar, where ``idle`` leaves them alone, for ``Instruction.state``."""
+    if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
+        return ((ACCUMULATOR, Access.WRITE),)
+    if command is ReduceCmd.reduce:
+        return ((ACCUMULATOR, Access.ACCUMULATE),)
+    return ((ACCUMULATOR, Access.READ),) if is_read else ()
+
+
 def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, start: Float32s | float = 0.0) -> Float32s:
     """Reduce ``values`` [P, N] onto the registers and return what they hold then, [P, 1].
 
@@ -64,16 +73,28 @@ def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, star
     Raises:
         Uninitialized: ``reduce`` over registers that hold nothing known.
     """
+    registers = begin(lanes, command, IDENTITY[op], len(values), start)
+    running = np.concatenate([registers.reshape(-1, 1), values], axis=1)
+    registers[:] = reduce.reduce_free(op, running)[:, 0]
+    return registers.reshape(-1, 1).copy()
+
+
+def begin(lanes: Lanes, command: ReduceCmd, identity: float, count: int, start: Float32s | float = 0.0) -> Float32s:
+    """Return the registers of the first ``count`` lanes, to reduce onto in place, after what the command does first.
+
+    ``reset_reduce`` puts ``identity`` there and ``load_reduce`` ``start``, a number or [count, 1]; both leave the other
+    lanes unknown.
+
+    Raises:
+        Uninitialized: ``reduce`` over registers that hold nothing known.
+    """
     registers = lanes.registers(ACCUMULATOR)
-    count = len(values)
     if command is ReduceCmd.reduce:
         check_known(lanes, count)
     else:
         forget(lanes)
-        registers[:count] = IDENTITY[op] if command is ReduceCmd.reset_reduce else np.reshape(start, -1)
-    running = np.concatenate([registers[:count].reshape(-1, 1), values], axis=1)
-    registers[:count] = reduce.reduce_free(op, running)[:, 0]
-    return registers[:count].reshape(-1, 1).copy()
+        registers[:count] = identity if command is ReduceCmd.reset_reduce else np.reshape(start, -1)
+    return registers[:count]
 
 
 def check_known(lanes: Lanes, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -476,6 +477,14 @@ class Kernel:
             yield
         except NeurosimError as error:
             raise error.at(self.where()) from error.__cause__
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the innermost line that is not the simulator's own."""
+    frame, level = sys._getframe(1), 2
+    while frame is not None and _is_own(frame.f_code):
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    warnings.warn(text, category, stacklevel=level)
 
 
 def _is_own(code: CodeType) -> bool:

@@ -57,6 +57,39 @@ def _scan(
             out[r, c] = state if state == state else alu.NAN
 
 
+@compiled
+def _cumulate(code: np.int64, swap: bool, values: F32Array, initial: F32Array, out: F32Array) -> None:
+    rows, columns = values.shape
+    for r in range(rows):
+        state = initial[r]
+        for c in range(columns):
+            state = _apply(code, state, values[r, c]) if swap else _apply(code, values[r, c], state)
+            out[r, c] = state if state == state else alu.NAN
+
+
+def cumulate(op: str, values: F32Array, initial: F32Array, reverse: bool = False) -> F32Array:
+    """Compute ``state = values[:, i] op state`` for ascending i, and keep every state.
+
+    Args:
+        op: arithmetic operator of two sides, a name in :data:`alu.ALU`.
+        values: float32 (P, N), N at least 1.
+        initial: float32 (P,), the state before the first element.
+        reverse: put the state on the left.
+
+    Returns:
+        float32 (P, N), a new array.
+    """
+    if op in _CODES:
+        out = np.empty(values.shape, np.float32)
+        _cumulate(np.int64(_CODES[op]), bool(reverse), plain(values), plain(initial), out)
+        return out
+    states = [initial.reshape(-1, 1)]
+    for column in range(values.shape[1]):
+        value = values[:, column : column + 1]
+        states.append(alu.binary(op, states[-1], value) if reverse else alu.binary(op, value, states[-1]))
+    return np.concatenate(states[1:], axis=1)
+
+
 def scan(
     op0: str,
     op1: str,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from isa.activation import OutOfRangeWarning as OutOfRangeWarning
+from isa.activate2 import activate2 as activate2
 from isa.activation import activation as activation
 from isa.activation import activation_reduce as activation_reduce
 from isa.batchnorm import bn_aggr as bn_aggr
@@ -16,10 +16,12 @@ from isa.batchnorm import bn_stats as bn_stats
 from isa.copy import tensor_copy as tensor_copy
 from isa.cores import core_barrier as core_barrier
 from isa.cores import sendrecv as sendrecv
+from isa.cumulative import tensor_scalar_cumulative as tensor_scalar_cumulative
 from isa.dma import dma_copy as dma_copy
 from isa.dma_compute import dma_compute as dma_compute
 from isa.dma_transpose import dma_transpose as dma_transpose
 from isa.dropout import dropout as dropout
+from isa.exponential import exponential as exponential
 from isa.gather import local_gather as local_gather
 from isa.gather import nc_n_gather as nc_n_gather
 from isa.iota import iota as iota
@@ -29,6 +31,7 @@ from isa.match import nc_match_replace8 as nc_match_replace8
 from isa.matmul import MatmulPerfMode as matmul_perf_mode
 from isa.matmul import nc_matmul as nc_matmul
 from isa.memset import memset as memset
+from isa.partition_reduce import tensor_partition_reduce as tensor_partition_reduce
 from isa.predicated import tensor_copy_predicated as tensor_copy_predicated
 from isa.range_select import range_select as range_select
 from isa.reciprocal import reciprocal as reciprocal
@@ -51,6 +54,7 @@ from isa.tensor_scalar import tensor_scalar as tensor_scalar
 from isa.tensor_scalar_reduce import tensor_scalar_reduce as tensor_scalar_reduce
 from isa.tensor_tensor import tensor_tensor as tensor_tensor
 from isa.transpose import nc_transpose as nc_transpose
+from neurosim.activations import OutOfRangeWarning as OutOfRangeWarning
 from neurosim.devices import load_chip
 from neurosim.engines import Engine as engine
 from neurosim.errors import NkiValidationError as NkiValidationError
@@ -68,6 +72,7 @@ __all__ = [
     "NkiInstruction",
     "NkiValidationError",
     "VirtualRegister",
+    "activate2",
     "activation",
     "activation_reduce",
     "affine_select",
@@ -81,6 +86,7 @@ __all__ = [
     "dma_transpose",
     "dropout",
     "engine",
+    "exponential",
     "get_nc_sub_version",
     "get_nc_version",
     "iota",
@@ -113,8 +119,10 @@ __all__ = [
     "set_rng_seed",
     "tensor_copy",
     "tensor_copy_predicated",
+    "tensor_partition_reduce",
     "tensor_reduce",
     "tensor_scalar",
+    "tensor_scalar_cumulative",
     "tensor_scalar_reduce",
     "tensor_tensor",
     "tensor_tensor_scan",
@@ -148,14 +156,10 @@ def get_nc_sub_version() -> int:
 
 _NOT_BUILT = frozenset(
     [
-        "activate2",
-        "exponential",
         "nc_matmul_mx",
         "nonzero_with_count",
         "quantize_mx",
         "sequence_bounds",
-        "tensor_partition_reduce",
-        "tensor_scalar_cumulative",
         "topk",
     ]
 )

@@ -107,7 +107,7 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
     moved = None if box is None else source.resolve(call, box)
 
     def issue(target: Tensor) -> None:
-        if box is not None:
+        if box is not None and moved is not None:
             isa.tensor_partition_reduce(dst=target.resolve(call, ((0, 1), *box[1:]), WRITE), op=known, data=moved)
 
     return result(call, (1, *source.shape[1:]), result_dtype(dtype, call, source), issue)

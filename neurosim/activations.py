@@ -1,0 +1,36 @@
+"""What instructions that apply activation functions share: the warning outside of a function's documented range."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neurosim.kernel import warn
+from neurosim.lanes import Float32s
+from neurosim.numerics import act
+from neurosim.operators import Operator
+
+
+class OutOfRangeWarning(UserWarning):
+    """An activation function met inputs outside of its documented range, where the hardware is wrong by design."""
+
+
+def warn_outside(
+    mnemonic: str, op: Operator, data: Float32s, scale: Float32s | float = 1.0, bias: Float32s | float | None = None
+) -> None:
+    """Warn when data · scale + bias leaves the documented range of ``op``; at the kernel's line."""
+    known = act.ACTIVATIONS.get(op.name)
+    if known is None or known.valid_range is None:
+        return
+    low, high = known.valid_range
+    with np.errstate(all="ignore"):
+        argument = data * np.float32(scale) if isinstance(scale, float) else data * scale
+        if bias is not None:
+            argument = argument + (np.float32(bias) if isinstance(bias, float) else bias)
+    magnitude = np.abs(argument) if op.name == "reciprocal" else argument
+    outside = int(np.count_nonzero((magnitude < np.float32(low)) | (magnitude > np.float32(high))))
+    if outside:
+        warn(
+            f"{mnemonic}(op={op!r}): {outside} inputs outside of the valid range "
+            f"[{low:g}, {high:g}]; the hardware's result there is not specified, neurosim's is the function's",
+            OutOfRangeWarning,
+        )
