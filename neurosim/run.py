@@ -26,7 +26,7 @@ from neurosim.errors import (
 from neurosim.grids import ALONE, Grid, check_grid, grid_of
 from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run
-from neurosim.lifetimes import check_capacity
+from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
 from neurosim.schedules import Schedule, add_edges
 from neurosim.timing import Timeline, time
@@ -273,7 +273,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         except CapacityExceeded as error:
             if options.spills is None:
                 raise
-            program.notes["Capacity"] = options.spills(error)
+            program.notes[SPILLS] = options.spills(error)
         check_races(program, kernel.silent if options.values else None)
         arguments.check_overlaps()
         collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)

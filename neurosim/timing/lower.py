@@ -15,7 +15,7 @@ from neurosim.chip import Chip
 from neurosim.dependences import Dependence, Operands, dependences
 from neurosim.engines import Engine, Memory
 from neurosim.errors import ConfigurationError, SimulatorBug
-from neurosim.lifetimes import check_capacity, lifetimes
+from neurosim.lifetimes import SPILLS, check_capacity, lifetimes
 from neurosim.program import Program, Signature
 from neurosim.timing.dma import TransferCost, transfer_cost
 from neurosim.timing.laws import (
@@ -315,6 +315,8 @@ def _turns(costs: list[Cost], signatures: Ints, core: Ints, engines: int) -> Int
 
 def _pools(program: Program, chip: Chip, cores: Ints, core: Ints) -> tuple[Pool, ...]:
     """Return a pool for each memory of a core whose tiles, all together, need more than there is."""
+    if SPILLS in program.notes:
+        return ()
     life = lifetimes(program)
     limits = {
         Memory.sbuf: chip.sbuf.partition_bytes,

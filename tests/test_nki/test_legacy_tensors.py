@@ -62,6 +62,49 @@ def test_what_a_mask_leaves_out_is_not_written():
 
 
 @nki.jit
+def chosen(a, narrow, low):
+    """Two masked results for one tile, of its dtype or of another."""
+    out = nl.ndarray(a.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    t = nl.ndarray(a.shape, dtype=nl.float32)
+    x = nl.load(a)
+    i = nl.arange(a.shape[1])[None, :]
+    dtype = nl.bfloat16 if narrow else nl.float32
+    t[...] = nl.multiply(x, 2.0, dtype=dtype, mask=i < low)
+    t[...] = nl.multiply(x, 4.0, dtype=dtype, mask=i >= low)
+    nl.store(out, t)
+    return out
+
+
+@pytest.mark.parametrize("low", [0, 3, 16])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_masked_result_leaves_the_rest_of_its_place(narrow, low):
+    a = numbers(8, 16)
+    expected = np.where(np.arange(16) < low, a * 2, a * 4)
+    if narrow:
+        expected = expected.astype(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(chosen(a, narrow, low), expected)
+
+
+@nki.jit
+def anywhere(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.zeros(a.shape, dtype=a.dtype)
+    x = nl.load(a)
+    for i in nl.static_range(a.shape[0]):
+        t[i, 0] = float(i)
+        t[i, 1:4] = x[i, 4:7]
+    nl.store(out, t)
+    return out
+
+
+def test_single_partitions_are_reached_by_dma():
+    a = numbers(5, 8)
+    expected = np.zeros_like(a)
+    expected[:, 0], expected[:, 1:4] = np.arange(5), a[:, 4:7]
+    np.testing.assert_array_equal(anywhere(a), expected)
+
+
+@nki.jit
 def blocks(a):
     count, rows, columns = a.shape
     out = nl.ndarray((count, rows, columns), dtype=a.dtype, buffer=nl.shared_hbm)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from neurosim import dtypes
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
+from neurosim.kernel import current
 from neurosim.nki import isa
+from neurosim.nki.legacy.index import Box
 from neurosim.nki.legacy.lowering import spread_partitions
 from neurosim.nki.legacy.roots import Fresh, fill_value
 from neurosim.nki.legacy.state import begin, run_of
 from neurosim.nki.legacy.tensor import WRITE, Tensor
-from neurosim.rules import is_number
+from neurosim.rules import Broken, access_rules, is_number
+from neurosim.view import NkiTensor
 
 
 def assign(target: Tensor, value: Any, is_temporary: bool) -> None:
@@ -37,12 +41,16 @@ def assign(target: Tensor, value: Any, is_temporary: bool) -> None:
         if isinstance(value, Tensor):
             if isinstance(value.root, Fresh) and value.root.is_open and _binds(target, value, is_temporary):
                 return
+            boxes = value.root.boxes if is_temporary and isinstance(value.root, Fresh) else None
             begin("assignment")
-            copy_into(target, value)
+            if boxes is not None and value.shape == value.root.shape == target.like(value.shape).shape:
+                _copy_boxes(target.like(value.shape), value, boxes)
+            else:
+                copy_into(target, value)
         elif is_number(value) or isinstance(value, bool):
             begin("assignment")
             number = fill_value(value, target.format)
-            isa.memset(dst=target.resolve("assignment", use=WRITE), value=number)
+            _fill(target.resolve("assignment", use=WRITE), number)
         else:
             raise IllegalOperand(f"assignment of {value!r} to {target.describe()}", advice="give a tile or a number")
 
@@ -64,15 +72,52 @@ def _binds(target: Tensor, value: Tensor, is_temporary: bool) -> bool:
     return True
 
 
+def _copy_boxes(target: Tensor, value: Tensor, boxes: list[Box]) -> None:
+    """Copy what of a result was computed; the rest of the target keeps its values."""
+    for box in boxes:
+        moved = value.resolve("assignment", box)
+        _copy(target.resolve("assignment", box, WRITE), moved)
+
+
 def copy_into(target: Tensor, value: Tensor) -> None:
     """Copy a tile into a view, broadcast where it has extent 1."""
     source = value.fitted(target.shape)
     if source is None and value.size == target.size:
-        isa.tensor_copy(dst=target.resolve("assignment", use=WRITE), src=value.resolve("assignment"))
+        moved = value.resolve("assignment")
+        _copy(target.resolve("assignment", use=WRITE), moved)
         return
     source = value.spread(target.shape) if source is None else source
     source = spread_partitions(source, "assignment")
     if source.buffer is Memory.shared_hbm or source.buffer.is_hbm:
         raise IllegalOperand(f"assignment of {value.describe()}: load it with nl.load first")
     moved = source.resolve("assignment")
-    isa.tensor_copy(dst=target.resolve("assignment", use=WRITE), src=moved)
+    _copy(target.resolve("assignment", use=WRITE), moved)
+
+
+def _fill(place: NkiTensor, number: Any) -> None:
+    """Fill a place; one that no engine can begin at takes a copy from where one can."""
+    if not _is_out_of_reach(place):
+        isa.memset(dst=place, value=number)
+        return
+    made = current("assignment").allocate(place.shape, place.dtype, Memory.sbuf)
+    isa.memset(dst=made, value=number)
+    isa.dma_copy(dst=place, src=made)
+
+
+def _copy(place: NkiTensor, source: NkiTensor) -> None:
+    """Copy a tile; a DMA moves what begins at a partition that no engine can begin at (*assumed*)."""
+    if _is_out_of_reach(place) or _is_out_of_reach(source):
+        isa.dma_copy(dst=place, src=source)
+    else:
+        isa.tensor_copy(dst=place, src=source)
+
+
+def _is_out_of_reach(view: NkiTensor) -> bool:
+    """Return whether a view in SBUF begins at a partition that engines cannot begin at."""
+    if view.buffer is not Memory.sbuf:
+        return False
+    return any(broken is not None and "covers partitions" in broken.what for broken in _rules(view))
+
+
+def _rules(view: NkiTensor) -> Iterator[Broken | None]:
+    return access_rules("tile", view, current("assignment").chip)

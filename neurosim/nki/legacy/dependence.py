@@ -26,7 +26,7 @@ class LoopIndex(int):
     __slots__ = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Loop:
     """A running ``affine_range``: the numbers of the first write in it, and in its present iteration."""
 
@@ -74,10 +74,10 @@ class Tracker:
         finally:
             self._loops.remove(loop)
 
-    @property
-    def count(self) -> int:
-        """The number of the last write."""
-        return self._count - 1
+    def take(self) -> int:
+        """Return a number for a write that belongs here and comes later."""
+        number, self._count = self._count, self._count + 1
+        return number
 
     def wrote(self, tensor: NkiTensor, stack: int, number: int | None = None) -> None:
         """Note a write at a call stack; ``number`` of one that belongs to an earlier place than the present."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
+from neurosim.memory import UNWRITTEN
 from neurosim.nki import isa
 from neurosim.nki.legacy.index import boxes_of
 from neurosim.nki.legacy.lowering import moved_to_sbuf, result, spread_partitions, tile
@@ -52,7 +53,8 @@ def _combine(target: Tensor, left: Tensor, value: Any, op: Operator, shape_of: T
 def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Return the reduction of ``x`` over loops; the tile that it is assigned to is the other operand.
 
-    ``loop_indices`` name the loops, and change nothing here: what reduces is that the destination is read.
+    ``loop_indices`` name the loops, and change nothing here: what reduces is that the destination is read. Where it
+    was never written, ``x`` is copied there.
     """
     call = "nl.loop_reduce"
     source, known = tile(x, "x", call), operator(op, call)
@@ -64,6 +66,9 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
         for box, moved in parts:
             old = target.resolve(call, box, "")
             other = moved
+            if old.allocation.storage.uniform_state(old) == UNWRITTEN:
+                isa.tensor_copy(dst=target.resolve(call, box, ACCUMULATE), src=other)
+                continue
             if old.buffer is other.buffer is Memory.psum:
                 raise IllegalOperand(f"{call}: x and the destination are both in PSUM", advice="reduce into SBUF")
             isa.tensor_tensor(dst=target.resolve(call, box, ACCUMULATE), data1=old, data2=other, op=known)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neurosim.devices import load_chip
+from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, Unsupported
 from neurosim.grids import ALONE, Grid
 from neurosim.kernel import boundary, current
@@ -136,13 +137,22 @@ def _legacy(value: Any) -> Any:
 def _machine(value: Any) -> Any:
     """Return what a kernel returns, with the machine's tensors."""
     if isinstance(value, Tensor):
-        return value.resolve("return", use="")
+        return value.resolve("return", use="") if value.buffer.is_hbm else _stored(value)
     if isinstance(value, (list, tuple)):
         entries = [_machine(entry) for entry in value]
         return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
     if isinstance(value, dict):
         return {key: _machine(entry) for key, entry in value.items()}
     return value
+
+
+def _stored(value: Tensor) -> NkiTensor:
+    """Return a tile, stored in HBM: the old simulator returned tiles too, though hardware has no such output."""
+    from neurosim.nki.legacy.language.memory import ndarray, store
+
+    made = ndarray(value.shape, value.format, buffer=Memory.shared_hbm)
+    store(made, value)
+    return made.resolve("return", use="")
 
 
 def kernel_of(function: Any) -> Kernel:

@@ -48,11 +48,12 @@ def result(
     accumulates: Issue | None = None,
     needs_target: bool = False,
     exact: bool = False,
+    boxes: list[Box] | None = None,
 ) -> Tensor:
     """Return the result of an instruction that waits for its place; see :class:`Fresh`."""
     run = begin(call)
     root = Fresh(run, shape if len(shape) > 1 else (*shape, 1), dtype, buffer, issue, buffers, accumulates)
-    root.needs_target, root.exact = needs_target, exact
+    root.needs_target, root.exact, root.boxes = needs_target, exact, boxes
     return view_of(root)
 
 
@@ -96,7 +97,7 @@ def lanewise(
         for box, tiles, sides in parts:
             instruct(target.resolve(call, box, WRITE), *tiles, *sides)
 
-    return result(call, shape, dtype, issue, buffer=buffer, buffers=buffers, exact=exact)
+    return result(call, shape, dtype, issue, buffer=buffer, buffers=buffers, exact=exact, boxes=boxes)
 
 
 def column(value: Any, partitions: int, call: str, *, dtype: DType | None = float32) -> Any:

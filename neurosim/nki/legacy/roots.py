@@ -13,6 +13,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.nki import isa
+from neurosim.nki.legacy.index import Box
 from neurosim.nki.legacy.state import Run
 from neurosim.view import NkiTensor
 
@@ -80,7 +81,7 @@ class Blocks(Root):
     ) -> None:
         super().__init__(shape, dtype, buffer, par, par)
         self._run, self._name, self._fill, self._place = run, name, fill, place
-        self._stack, self._number = run.kernel.stack(), run.tracker.count
+        self._stack, self._number = run.kernel.stack(), run.tracker.take()
         self._tiles: dict[tuple[int, ...], NkiTensor] = {}
         self._unfilled: set[tuple[int, ...]] = set()
         if math.prod(shape[:par]) == 1:
@@ -123,10 +124,12 @@ class Fresh(Root):
         accumulates: issues the instruction so that it adds to a view in PSUM; None where it cannot.
         needs_target: whether the instruction also reads the place that its result is assigned to.
         exact: whether the result has a dtype of its own, so that a place of another dtype takes a copy.
+        boxes: what of the result a mask lets be written; None for all.
     """
 
     needs_target = False
     exact = False
+    boxes: list[Box] | None = None
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Tensor:
         par: int,
         dynamic: dict[int, Any] | None = None,
         checks: tuple[tuple[Affine, int], ...] = (),
-        operand_mask: Predicate | None = None,
+        operand_mask: Any = None,
     ) -> None:
         self.root, self.shape, self.entries, self.par = root, shape, entries, par
         self.dynamic, self.checks, self.operand_mask = dynamic or {}, checks, operand_mask
@@ -112,6 +112,9 @@ class Tensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
+        """Whether there is a tensor, as kernels ask of optional arguments; what is computed has no truth value."""
+        if self.buffer.is_hbm:
+            return True
         raise IllegalOperand(
             f"{self.describe()}: a tensor has no truth value while the kernel is built",
             advice="use nl.where or a mask",
@@ -129,8 +132,9 @@ class Tensor:
     # -- views ----------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Tensor:
-        if isinstance(key, Predicate):
-            return Tensor(self.root, self.shape, self.entries, self.par, self.dynamic, self.checks, key)
+        if isinstance(key, (Predicate, bool, np.bool_)):
+            mask = key if self.operand_mask is None else self.operand_mask & key
+            return Tensor(self.root, self.shape, self.entries, self.par, self.dynamic, self.checks, mask)
         chosen = select(self.shape, key, self.par, self.describe(), lambda entry: isinstance(entry, Tensor))
         dynamic = dict(self.dynamic)
         for axis, tile in chosen.dynamic.items():

@@ -32,9 +32,11 @@ from neurosim.nki.legacy.isa._move import local_gather as local_gather
 from neurosim.nki.legacy.isa._move import nc_stream_shuffle as nc_stream_shuffle
 from neurosim.nki.legacy.isa._move import range_select as range_select
 from neurosim.nki.legacy.isa._move import select_reduce as select_reduce
+from neurosim.nki.legacy.isa._move import sequence_bounds as sequence_bounds
 from neurosim.nki.legacy.isa._move import tensor_copy_dynamic_dst as tensor_copy_dynamic_dst
 from neurosim.nki.legacy.isa._move import tensor_copy_dynamic_src as tensor_copy_dynamic_src
 from neurosim.nki.legacy.isa._move import tensor_copy_predicated as tensor_copy_predicated
+from neurosim.nki.legacy.isa._move import tensor_scalar_cumulative as tensor_scalar_cumulative
 from neurosim.nki.legacy.isa._reduce import bn_aggr as bn_aggr
 from neurosim.nki.legacy.isa._reduce import bn_stats as bn_stats
 from neurosim.nki.legacy.isa._reduce import max8 as max8

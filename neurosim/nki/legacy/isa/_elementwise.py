@@ -283,7 +283,7 @@ def activation(
                 reduce_cmd=reduce_cmd,
             )
 
-    return result(call, source.shape, result_dtype(dtype, call, source), issue)
+    return result(call, source.shape, result_dtype(dtype, call, source), issue, boxes=boxes)
 
 
 def activation_reduce(

@@ -47,7 +47,8 @@ def nc_matmul(
         options |= {"tile_position": tuple(tile_position), "tile_size": tuple(tile_size)}
     if perf_mode is not None:
         options["perf_mode"] = _perf_mode(perf_mode)
-    rows, columns = left.shape[1:], right.shape[1:]
+    packed = 1 + (options.get("perf_mode") is isa.matmul_perf_mode.double_row)  # then a free axis is contracted, too
+    rows, columns = left.shape[packed:], right.shape[packed:]
     parts = []
     if cuts is not None:
         contraction, first, second = cuts
@@ -55,7 +56,7 @@ def nc_matmul(
             (
                 left.resolve(call, (contraction, *first)),
                 right.resolve(call, (contraction, *second)),
-                (*first, *second),
+                (*first[packed - 1 :], *second[packed - 1 :]),
             )
         ]
 
@@ -104,6 +105,8 @@ def _cuts(left: Tensor, right: Tensor, mask: Any, call: str) -> Cuts | None:
             if not boxes:
                 return None
             contraction = _met(contraction, boxes[0][0])
+            if len(boxes) > 1:
+                raise Unsupported(f"{call}: an operand's mask that is no box", advice="mask one axis at a time")
             frees[place] = tuple(boxes[0][1:])
     if mask is False:
         return None

@@ -13,7 +13,7 @@ from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.modes import DgeMode, OobMode, ReduceCmd
 from neurosim.nki import isa
 from neurosim.nki.legacy.index import Affine, Box, Predicate, box_shape, boxes_of
-from neurosim.nki.legacy.lowering import column, in_place, lanewise, result, tile
+from neurosim.nki.legacy.lowering import column, in_place, lanewise, moved_to_sbuf, result, tile
 from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.state import begin
@@ -38,7 +38,10 @@ def dma_copy(
         if not isinstance(value, Tensor):
             raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a tensor")
     if dst_rmw_op is not None:
-        raise Unsupported(f"{call}: dst_rmw_op={dst_rmw_op!r}", advice="add in SBUF and store the sum")
+        if mask is not None or operator(dst_rmw_op, call).name != "add":
+            raise Unsupported(f"{call}: dst_rmw_op={dst_rmw_op!r} with mask={mask!r}", advice="only np.add is known")
+        add_into(dst, src, call)
+        return
     moved = src.like(dst.shape)
     if moved.shape != dst.shape and mask is None:
         begin(call)
@@ -48,6 +51,14 @@ def dma_copy(
     for box in in_place(call, mask, dst):
         source = moved.resolve(call, box)
         isa.dma_copy(dst=dst.resolve(call, box, WRITE), src=source, oob_mode=oob_mode, dge_mode=dge_mode)
+
+
+def add_into(dst: Tensor, src: Tensor, call: str) -> None:
+    """Add a tensor to what a destination holds, with the DMA engines; each row has an index of its own."""
+    begin(call)
+    source = src.like(dst.shape).resolve(call)
+    target = dst.resolve(call, use=ACCUMULATE)
+    isa.dma_compute(dst=target, srcs=[source, target], reduce_op=Operator("add"))
 
 
 def dma_transpose(
@@ -215,7 +226,7 @@ def _walk(whole: Affine, box: Box) -> tuple[list[list[int]], int]:
 def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """Return ``on_true_tile`` where one comparison of index expressions holds, elsewhere a number."""
     call = "nisa.affine_select"
-    source = tile(on_true_tile, "on_true_tile", call)
+    source = moved_to_sbuf(tile(on_true_tile, "on_true_tile", call), call)  # GpSimd does not reach PSUM
     if isinstance(pred, Affine):
         pred = Predicate(((pred, "greater"),))
     if not isinstance(pred, Predicate) or len(pred.terms) != 1:
@@ -242,7 +253,53 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
                 offset=offset,
             )
 
-    return result(call, source.shape, result_dtype(dtype, call, source), issue, buffers=(Memory.sbuf,))
+    return result(call, source.shape, result_dtype(dtype, call, source), issue, buffers=(Memory.sbuf,), boxes=boxes)
+
+
+def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
+    """Return, per element of one partition, where its segment begins and ends: [1, 2, elements]."""
+    call = "nisa.sequence_bounds"
+    source = tile(segment_ids, "segment_ids", call)
+    begin(call)
+    moved = source.resolve(call)
+    return result(
+        call,
+        (source.shape[0], 2, source.size // source.shape[0]),
+        result_dtype(dtype, call, source),
+        lambda target: isa.sequence_bounds(dst=target.resolve(call, use=WRITE), segment_ids=moved),
+    )
+
+
+def tensor_scalar_cumulative(
+    *,
+    src: Any,
+    dst: Any,
+    op0: Any,
+    op1: Any,
+    imm0: Any,
+    imm1: Any = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
+    mask: Any = None,
+) -> None:
+    """Write the running ``op1`` of ``src <op0> imm0`` along the free axes to ``dst``."""
+    call = "nisa.tensor_scalar_cumulative"
+    target, source = tile(dst, "dst", call), tile(src, "src", call)
+    rows = source.shape[0]
+    if mask is not None:
+        raise Unsupported(f"{call}: mask= is not built", advice="slice the operands")
+    sides = [column(side, rows, call) for side in (imm0, imm1)]
+    begin(call)
+    moved = source.resolve(call)
+    first, second = (side.resolve(call) if isinstance(side, Tensor) else side for side in sides)
+    isa.tensor_scalar_cumulative(
+        dst=target.resolve(call, use=WRITE),
+        src=moved,
+        op0=operator(op0, call),
+        op1=operator(op1, call),
+        imm0=first,
+        imm1=second,
+        reduce_cmd=reduce_cmd,
+    )
 
 
 def range_select(
@@ -313,6 +370,8 @@ def select_reduce(
     other = column(on_false, target.shape[0], call, dtype=None)
     begin(call)
     one, where = source.resolve(call), chooser.resolve(call)
+    if where.dtype == dtypes.bool_:
+        where = where.view(dtypes.uint8)  # bool is stored as uint8
     side = other.resolve(call) if isinstance(other, Tensor) else float(other)
     isa.select_reduce(
         dst=target.resolve(call, use=WRITE),

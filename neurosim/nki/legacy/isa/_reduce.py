@@ -87,15 +87,19 @@ def tensor_reduce(
     box = _one_box(mask, source.shape, call)
     moved = None if box is None else source.resolve(call, box)
 
+    kept: list[Box] = []
+    if box is not None:
+        limits = tuple((0, 1) if at in axes else cut for at, cut in enumerate(box) if keepdims or at not in axes)
+        kept = [limits if len(limits) > 1 else (*limits, (0, 1))]
+
     def issue(target: Tensor) -> None:
-        if box is None or moved is None:
+        if moved is None:
             return
-        kept = tuple((0, 1) if at in axes else limits for at, limits in enumerate(box) if keepdims or at not in axes)
-        dst = target.resolve(call, kept if len(kept) > 1 else (*kept, (0, 1)), WRITE)
+        dst = target.resolve(call, kept[0], WRITE)
         count = moved.ndim - (source.ndim - axes[0])
         isa.tensor_reduce(dst=dst, op=known, data=moved, axis=tuple(range(count, moved.ndim)), negate=negate)
 
-    return result(call, shape if len(shape) > 1 else (*shape, 1), result_dtype(dtype, call, source), issue)
+    return result(call, shape if len(shape) > 1 else (*shape, 1), result_dtype(dtype, call, source), issue, boxes=kept)
 
 
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:

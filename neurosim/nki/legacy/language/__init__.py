@@ -29,6 +29,9 @@ from neurosim.nki.legacy.language.compound import sum as sum
 from neurosim.nki.legacy.language.compound import transpose as transpose
 from neurosim.nki.legacy.language.compound import var as var
 from neurosim.nki.legacy.language.compound import where as where
+from neurosim.nki.legacy.language.drawing import dropout as dropout
+from neurosim.nki.legacy.language.drawing import rand as rand
+from neurosim.nki.legacy.language.drawing import random_seed as random_seed
 from neurosim.nki.legacy.language.elementwise import FUNCTIONS as _FUNCTIONS
 from neurosim.nki.legacy.language.elementwise import install as _install
 from neurosim.nki.legacy.language.elementwise import negative as negative
@@ -40,6 +43,7 @@ from neurosim.nki.legacy.language.loops import program_ndim as program_ndim
 from neurosim.nki.legacy.language.loops import sequential_range as sequential_range
 from neurosim.nki.legacy.language.loops import spmd_dim as spmd_dim
 from neurosim.nki.legacy.language.loops import static_range as static_range
+from neurosim.nki.legacy.language.memory import atomic_rmw as atomic_rmw
 from neurosim.nki.legacy.language.memory import broadcast_to as broadcast_to
 from neurosim.nki.legacy.language.memory import device_print as device_print
 from neurosim.nki.legacy.language.memory import empty_like as empty_like

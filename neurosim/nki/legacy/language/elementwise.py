@@ -12,10 +12,10 @@ from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
-from neurosim.nki import isa
-from neurosim.nki.legacy.lowering import common_shape, lanewise, moved_to_sbuf, tile
+from neurosim.nki import _sequences, isa
+from neurosim.nki.legacy.lowering import common_shape, lanewise, moved_to_sbuf, tile, wrap
 from neurosim.nki.legacy.promotion import promoted, result_dtype
-from neurosim.nki.legacy.state import run_of
+from neurosim.nki.legacy.state import begin, run_of
 from neurosim.nki.legacy.tensor import Tensor
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
@@ -37,7 +37,10 @@ _TRUTHS: Final = frozenset(
     ]
 )
 _BY_ALU: Final = frozenset({"invert", "logical_not"})
-_BORROWED: Final = frozenset({"sin", "cos", "tan", "arctan", "floor", "ceil", "trunc", "sign"})
+_SEQUENCES: Final = {
+    name: getattr(_sequences, name) for name in ("sin", "cos", "tan", "arctan", "floor", "ceil", "trunc")
+}
+"""Functions that take several instructions: those of the new dialect, on whole tiles."""
 
 
 class Function(Operator):
@@ -65,6 +68,8 @@ def unary(op: Operator, x: Any, dtype: Any, mask: Any) -> Tensor:
     call = f"nl.{op.name}"
     source = tile(x, "x", call)
     known = result_dtype(dtype, call, source)
+    if op.name in _SEQUENCES:
+        return _sequence(call, op.name, source, known, mask)
 
     def instruct(dst: Any, one: Any) -> None:
         if op.name == "reciprocal":
@@ -77,6 +82,15 @@ def unary(op: Operator, x: Any, dtype: Any, mask: Any) -> Tensor:
             isa.activation(dst=dst, op=op, data=one)
 
     return lanewise(call, source.shape, known, mask, (source,), instruct)
+
+
+def _sequence(call: str, name: str, source: Tensor, known: DType, mask: Any) -> Tensor:
+    """Return a function that takes several instructions; a mask takes part of its result."""
+    begin(call)
+    made = wrap(_SEQUENCES[name](source.resolve(call), dtype=known)).like(source.shape)
+    if mask is None:
+        return made
+    return lanewise(call, made.shape, known, mask, (made,), lambda dst, one: isa.tensor_copy(dst=dst, src=one))
 
 
 def binary(op: Operator, x: Any, y: Any, dtype: Any, mask: Any) -> Tensor:
@@ -184,7 +198,7 @@ def install() -> None:
     Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
-FUNCTIONS: Final = {name: Function(name) for name in (*ALU, *ACTIVATIONS)}
+FUNCTIONS: Final = {name: Function(name) for name in (*ALU, *ACTIVATIONS, *_SEQUENCES)}
 """Every operator, by name."""
 
 __all__ = ["FUNCTIONS", "Function", "install", "negative", "promoted"]

@@ -16,7 +16,7 @@ from neurosim.errors import IllegalOperand
 from neurosim.memory import array_bytes
 from neurosim.nki import isa
 from neurosim.nki.legacy.compiler import AUTOMATIC, Placement, psum
-from neurosim.nki.legacy.index import boxes_of, is_int
+from neurosim.nki.legacy.index import Box, boxes_of, is_int
 from neurosim.nki.legacy.lowering import cast, in_place, lanewise, moved_to_sbuf, result, tile, wrap
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.roots import Blocks
@@ -182,7 +182,12 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
                 isa.dma_copy(dst=place, src=moved)
 
         known = result_dtype(dtype, call, source)
-        return result(call, source.shape, known, issue, buffers=(Memory.sbuf,))
+        return result(call, source.shape, known, issue, buffers=(Memory.sbuf,), boxes=_deep(boxes))
+
+
+def _deep(boxes: list[Box]) -> list[Box]:
+    """Return boxes with two axes at least, as tiles have."""
+    return [box if len(box) > 1 else (*box, (0, 1)) for box in boxes]
 
 
 def _in(value: Any, call: str) -> Tensor:
@@ -237,6 +242,13 @@ def _matched(source: Tensor, target: Tensor, mask: Any) -> tuple[Tensor, Tensor]
 
 def _reshaped(target: Tensor, shape: tuple[int, ...]) -> Tensor:
     return wrap(target.resolve("nl.store", use="").reshape(shape))
+
+
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
+    """Add a tile to rows of an HBM tensor that a tile of indices chooses; ``op`` is ``np.add``."""
+    from neurosim.nki.legacy.isa import dma_copy
+
+    dma_copy(dst=_in(dst, "nl.atomic_rmw"), src=value, mask=mask, dst_rmw_op=op)
 
 
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
