@@ -299,6 +299,7 @@ ROWS = (
             "neurosim.devices",
             "neurosim.grids",
             "neurosim.run",
+            "neurosim.specs",
             "neurosim.nki",
         ),
         packages=("numpy", "ml_dtypes"),

@@ -51,7 +51,9 @@ class Affine:
 
     def __init__(self, shape: tuple[int, ...], steps: tuple[int, ...], offset: int) -> None:
         self.shape, self.offset = shape, offset
-        self.steps = tuple(step if extent > 1 else 0 for step, extent in zip(steps, shape, strict=True))
+        if 1 in shape:
+            steps = tuple([step if extent > 1 else 0 for step, extent in zip(steps, shape, strict=True)])
+        self.steps = steps
 
     @property
     def ndim(self) -> int:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from neurosim.errors import IllegalOperand
 from neurosim.nki.legacy.launch import Kernel, kernel_of
+from neurosim.run import simulate
+from neurosim.specs import Spec
 
 _PS_PER_US: Final = 1_000_000
 
@@ -62,8 +64,9 @@ class Measured:
         functools.update_wrapper(self, kernel.inner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays, keep the time, and return what the kernel returns."""
-        result = self.kernel.run(*args, **kwargs)
+        """Run on arrays, or on shapes alone; keep the time, and return what the kernel returns."""
+        has_data = not any(isinstance(value, Spec) for value in (*args, *kwargs.values()))
+        result = simulate(self.kernel, values=has_data)(*args, **kwargs)
         self.benchmark_result = BenchmarkResult(Latency(result.timeline.total_ps / _PS_PER_US))
         return result.outputs
 

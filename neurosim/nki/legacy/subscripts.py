@@ -6,6 +6,7 @@ partition axis stays (an int keeps it with extent 1), and a tile has two axes at
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,28 +52,28 @@ class Selection:
     dynamic: dict[int, Any]
 
 
-def expand(shape: tuple[int, ...], key: Any, what: str) -> list[Any]:
+def expand(shape: tuple[int, ...], key: Any, what: Callable[[], str]) -> list[Any]:
     """Return one entry per axis, with ``...`` and what is left out filled in, and None where an axis is added."""
     keys = list(key) if isinstance(key, tuple) else [key]
     gaps = [place for place, entry in enumerate(keys) if entry is Ellipsis]
     if len(gaps) > 1:
-        raise IllegalOperand(f"index of {what}: more than one '...'")
+        raise IllegalOperand(f"index of {what()}: more than one '...'")
     used = sum(entry is not None for entry in keys) - len(gaps)
     if used > len(shape):
-        raise IllegalOperand(f"index of {what}: {used} indices", numbers=(f"it has {len(shape)} axes",))
+        raise IllegalOperand(f"index of {what()}: {used} indices", numbers=(f"it has {len(shape)} axes",))
     place = gaps[0] if gaps else len(keys)
     keys[place : place + len(gaps)] = [slice(None)] * (len(shape) - used)
     return keys
 
 
-def select(shape: tuple[int, ...], key: Any, par: int, what: str, is_tile: Any) -> Selection:
+def select(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], is_tile: Any) -> Selection:
     """Work out what a key selects from a view.
 
     Args:
         shape: of the view.
         key: what stands in the brackets.
         par: the view's partition axis, -1 in HBM.
-        what: the view, for messages.
+        what: describes the view, for messages.
         is_tile: says whether an entry is a tile of indices.
     """
     keys = expand(shape, key, what)
@@ -101,32 +102,32 @@ def select(shape: tuple[int, ...], key: Any, par: int, what: str, is_tile: Any) 
     return _combined(entries, advanced, par, dynamic)
 
 
-def _basic(entry: Any, extent: int, axis: int, keep: bool, what: str) -> Any:
+def _basic(entry: Any, extent: int, axis: int, keep: bool, what: Callable[[], str]) -> Any:
     """Return (start, extent, step) of a slice, or an int."""
     if isinstance(entry, DynamicSlice):
         entry = slice(entry.start, entry.start + entry.size)
     if isinstance(entry, slice):
         bounds = (entry.start, entry.stop, entry.step)
         if not all(bound is None or is_int(bound) for bound in bounds):
-            raise IllegalOperand(f"slice {entry} on axis {axis} of {what} is not made of ints")
+            raise IllegalOperand(f"slice {entry} on axis {axis} of {what()} is not made of ints")
         start = 0 if entry.start is None else int(entry.start)
         stop = extent if entry.stop is None else int(entry.stop)
         step = 1 if entry.step is None else int(entry.step)
         start, stop = start + extent * (start < 0), stop + extent * (stop < 0)
         count = len(range(start, stop, step)) if step else 0
         if count < 1:
-            raise OutOfBounds(f"slice {start}:{stop} on axis {axis} of {what} selects nothing")
+            raise OutOfBounds(f"slice {start}:{stop} on axis {axis} of {what()} selects nothing")
         return start, count, step
     if is_int(entry):
         position = int(entry)
         position += extent * (position < 0)
         return (position, 1, 1) if keep else position
     raise IllegalOperand(
-        f"index {entry!r} on axis {axis} of {what} is not an int, a slice, an index tensor or a tile of indices"
+        f"index {entry!r} on axis {axis} of {what()} is not an int, a slice, an index tensor or a tile of indices"
     )
 
 
-def _from_array(values: Any, what: str) -> Affine:
+def _from_array(values: Any, what: Callable[[], str]) -> Affine:
     """Return an array of ints as an affine expression."""
     array = np.asarray(values)
     if array.dtype.kind in "iu" and array.size:
@@ -137,7 +138,7 @@ def _from_array(values: Any, what: str) -> Affine:
         found = Affine(array.shape, steps, int(array.flat[0]))
         if (found.values() == array).all():
             return found
-    raise IllegalOperand(f"index of {what}: an array that is no affine sequence of ints")
+    raise IllegalOperand(f"index of {what()}: an array that is no affine sequence of ints")
 
 
 def _combined(entries: list[Any], advanced: list[Affine], par: int, dynamic: dict[int, Any]) -> Selection:

@@ -135,7 +135,7 @@ class Tensor:
         if isinstance(key, (Predicate, bool, np.bool_)):
             mask = key if self.operand_mask is None else self.operand_mask & key
             return Tensor(self.root, self.shape, self.entries, self.par, self.dynamic, self.checks, mask)
-        chosen = select(self.shape, key, self.par, self.describe(), lambda entry: isinstance(entry, Tensor))
+        chosen = select(self.shape, key, self.par, self.describe, lambda entry: isinstance(entry, Tensor))
         dynamic = dict(self.dynamic)
         for axis, tile in chosen.dynamic.items():
             targets = [at for at, entry in enumerate(self.entries) if entry.steps[axis] or self._is_axis(at, axis)]
