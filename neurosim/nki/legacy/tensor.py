@@ -180,6 +180,11 @@ class Tensor:
         checks = tuple((Affine(shape, change(check.steps), check.offset), extent) for check, extent in self.checks)
         return Tensor(self.root, shape, entries, par, self.dynamic, checks)
 
+    def permuted(self, order: tuple[int, ...]) -> Tensor:
+        """Return this with its axes in another order; the partition axis stays where it is."""
+        shape = tuple(self.shape[axis] for axis in order)
+        return self._changed(shape, lambda steps: tuple(steps[axis] for axis in order), order.index(self.par))
+
     def expand_dims(self, axis: int) -> Tensor:
         """Return this with an axis of extent 1 at a position."""
         return self.unsqueezed(axis % (self.ndim + 1))

@@ -57,13 +57,13 @@ def reduced_axes(axis: Any, ndim: int, call: str) -> list[int]:
     """Return the axes to reduce, counted from the front.
 
     Raises:
-        IllegalOperand: axes that are not the last ones, or the partition axis.
+        IllegalOperand: no axis, or the partition axis.
     """
-    axes = sorted(int(entry) % ndim for entry in (axis if isinstance(axis, (list, tuple)) else (axis,)))
-    if not axes or axes != list(range(ndim - len(axes), ndim)) or 0 in axes:
+    axes = sorted({int(entry) % ndim for entry in (axis if isinstance(axis, (list, tuple)) else (axis,))})
+    if not axes or 0 in axes:
         raise IllegalOperand(
             f"{call}: axis={axis!r} of a tile with {ndim} axes",
-            advice="only the last free axes can be reduced; for partitions use nc_transpose or a matmul with ones",
+            advice="free axes can be reduced; for partitions use nc_transpose or a matmul with ones",
         )
     return axes
 
@@ -78,14 +78,20 @@ def tensor_reduce(
     negate: bool = False,
     keepdims: bool = False,
 ) -> Tensor:
-    """Return ``data`` reduced along its last free axes; an axis of extent 1 stays where none would be left."""
+    """Return ``data`` reduced along free axes; an axis of extent 1 stays where none would be left.
+
+    The manual says the last axes only; public kernels name others, which the access pattern walks last.
+    """
     call = "nisa.tensor_reduce"
     source, known = tile(data, "data", call), operator(op, call)
     axes = reduced_axes(axis, source.ndim, call)
     shape = tuple(1 if at in axes else extent for at, extent in enumerate(source.shape) if keepdims or at not in axes)
     begin(call)
     box = _one_box(mask, source.shape, call)
-    moved = None if box is None else source.resolve(call, box)
+    moved = None
+    if box is not None:
+        order = tuple(at for at in range(source.ndim) if at not in axes) + tuple(axes)
+        moved = source.permuted(order).resolve(call, tuple(box[at] for at in order))
 
     kept: list[Box] = []
     if box is not None:
@@ -96,7 +102,7 @@ def tensor_reduce(
         if moved is None:
             return
         dst = target.resolve(call, kept[0], WRITE)
-        count = moved.ndim - (source.ndim - axes[0])
+        count = moved.ndim - len(axes)
         isa.tensor_reduce(dst=dst, op=known, data=moved, axis=tuple(range(count, moved.ndim)), negate=negate)
 
     return result(call, shape if len(shape) > 1 else (*shape, 1), result_dtype(dtype, call, source), issue, boxes=kept)

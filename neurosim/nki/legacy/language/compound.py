@@ -32,27 +32,27 @@ def reduction(name: str, call: str, x: Any, axis: Any, dtype: Any, mask: Any, ke
 
 
 def sum(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the sum along the last free axes, in float32 and in ascending order."""
+    """Return the sum along free axes, in float32 and in ascending order."""
     return reduction("add", "nl.sum", x, axis, dtype, mask, keepdims)
 
 
 def prod(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the product along the last free axes."""
+    """Return the product along free axes."""
     return reduction("multiply", "nl.prod", x, axis, dtype, mask, keepdims)
 
 
 def max(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the largest element along the last free axes."""
+    """Return the largest element along free axes."""
     return reduction("maximum", "nl.max", x, axis, dtype, mask, keepdims)
 
 
 def min(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the smallest element along the last free axes."""
+    """Return the smallest element along free axes."""
     return reduction("minimum", "nl.min", x, axis, dtype, mask, keepdims)
 
 
 def all(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
-    """Return whether all elements along the last free axes are not zero."""
+    """Return whether all elements along free axes are not zero."""
     call = "nl.all"
     truth = FUNCTIONS["not_equal"](tile(x, "x", call), 0, dtype=dtypes.float32, mask=mask)
     return isa.tensor_reduce(Operator("minimum"), truth, axis, dtype=chosen(dtype, call), mask=mask)
@@ -68,7 +68,7 @@ def _count(source: Tensor, axis: Any, mask: Any, call: str) -> int:
 
 
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the mean along the last free axes: a sum, multiplied by the reciprocal of the count (*assumed*)."""
+    """Return the mean along free axes: a sum, multiplied by the reciprocal of the count (*assumed*)."""
     call = "nl.mean"
     source = tile(x, "x", call)
     count = _count(source, axis, mask, call)
@@ -92,7 +92,7 @@ def _rows(mask: Any, source: Tensor, call: str) -> Any:
 
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
-    """Return the variance along the last free axes: the mean of the squared differences from the mean."""
+    """Return the variance along free axes: the mean of the squared differences from the mean."""
     call = "nl.var"
     source = tile(x, "x", call)
     axes = reduced_axes(axis, source.ndim, call)
@@ -167,7 +167,7 @@ def _cut(value: Any, shape: tuple[int, ...], box: Any, call: str) -> Any:
 
 
 def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Tensor:
-    """Return the softmax along the last free axes: exp(x - max), multiplied by the reciprocal of its sum."""
+    """Return the softmax along free axes: exp(x - max), multiplied by the reciprocal of its sum."""
     call = "nl.softmax"
     source = tile(x, "x", call)
     inner = dtypes.float32 if compute_dtype is None else chosen(compute_dtype, call)
