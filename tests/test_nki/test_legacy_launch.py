@@ -85,7 +85,7 @@ def test_latencies_come_from_the_timeline():
     assert made.benchmark_result is None
     made(a)
     latency = made.benchmark_result.nc_latency
-    expected = neurosim.profile(kernel)(a).timeline.makespan_ps / 1e6
+    expected = neurosim.profile(kernel)(a).timeline.total_ps / 1e6
     assert latency.get_latency_percentile(50) == latency.get_latency_percentile(99) == expected > 0
     made(nt.tensor[[8, 16], nl.float32])  # without data
     assert made.benchmark_result.nc_latency.get_latency_percentile(99) == expected
