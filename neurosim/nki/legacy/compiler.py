@@ -54,8 +54,8 @@ class Placement:
 def _modulo(base: int, tiles: tuple[int, ...], scale: int, block: tuple[int, ...]) -> int:
     """Return the place of a block among ``tiles`` physical ones: base + scale · (its index modulo them)."""
     counts = tiles or (1,) * len(block)
-    if not block and set(counts) <= {1}:
-        counts = ()  # a tensor of one tile; public kernels say (1,) of it
+    if not block:
+        return base  # what the published formula gives for a tensor of one tile, whatever counts it is given
     if len(counts) != len(block):
         raise IllegalOperand(f"mod_alloc: {counts} for a tensor with {len(block)} block dimensions")
     place = 0
