@@ -48,7 +48,7 @@ class _Shared:
         if not isinstance(self.op, Operator) or self.op.name not in act.ACTIVATIONS:
             yield Broken(f"op={self.op!r} is not an activation function", ("known: " + ", ".join(act.ACTIVATIONS),))
         yield column("scale", self.scale, self.data, (dtypes.float32,))
-        yield column("bias", self.bias, self.data, None)
+        yield column("bias", self.bias, self.data, tuple(dtype for dtype in dtypes.ALL if dtype != dtypes.tfloat32))
         if chip.generation < 3 and isinstance(self.bias, (int, float)):
             yield Broken("bias is a number; NeuronCore-v2 takes a [P, 1] tile only", (), "memset a tile with it")
         allowed = (ReduceCmd.idle, ReduceCmd.reset, ReduceCmd.reduce, ReduceCmd.reset_reduce)

@@ -48,7 +48,7 @@ class SelectReduce(RunningMaximum, Instruction, mnemonic="select_reduce", engine
         yield not_both_in_psum("on_true", self.on_true, "predicate", self.predicate)
         allowed = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16)
         yield dtype_in("predicate", self.predicate, allowed)
-        if self.on_true.dtype in (dtypes.int32, dtypes.uint32):
+        if self.on_true.dtype in (dtypes.int32, dtypes.uint32, dtypes.tfloat32):
             yield Broken(
                 f"on_true is {self.on_true.dtype}, which select_reduce does not take",
                 (f"on_true  {self.on_true.describe()}",),

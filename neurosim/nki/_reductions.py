@@ -52,14 +52,18 @@ def prod(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
     return reduction("prod", "multiply", x, axis, dtype, keepdims)
 
 
-def max(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """Return a new SBUF tile: the largest element along axes (``tensor_reduce``)."""
-    return reduction("max", "maximum", x, axis, dtype, keepdims)
+class _Extreme(Operator):
+    """A reduction that kernels also pass as ``op=``, where it is the operator of two sides (nki-library does so)."""
+
+    __slots__ = ()
+
+    def __call__(self, x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+        """Return a new SBUF tile: the largest or smallest element along axes (``tensor_reduce``)."""
+        return reduction(self.name[:3], self.name, x, axis, dtype, keepdims)
 
 
-def min(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """Return a new SBUF tile: the smallest element along axes (``tensor_reduce``)."""
-    return reduction("min", "minimum", x, axis, dtype, keepdims)
+max = _Extreme("maximum")
+min = _Extreme("minimum")
 
 
 def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:

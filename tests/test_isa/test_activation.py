@@ -452,3 +452,11 @@ def test_refuses_a_sum_of_the_wrong_shape(machine):
 
     text = machine.refused(body, np.zeros((4, 8), F))
     assert "activation_reduce: reduce_res has 4 partitions of 8 elements" in text
+
+
+def test_a_bias_of_tfloat32_is_refused(machine):
+    def body(data):
+        bias = nl.full((data.shape[0], 1), 1.0, nl.tfloat32)
+        nisa.activation(dst=nl.ndarray(data.shape, nl.float32), op=nl.exp, data=data, bias=bias)
+
+    assert "bias is tfloat32; it must be" in machine.refused(body, np.ones((4, 8), F))

@@ -127,3 +127,21 @@ def test_time(machine):
     """Every partition in turn: about the 110 µs that one report gives for a whole kernel."""
     busy, _ = machine.time("tensor_partition_reduce", reduced(), np.ones((128, 1024), F))
     assert busy == pytest.approx((150 + 128 * 1024) / 1.2, rel=1e-3)
+
+
+def test_a_maximum_by_its_other_name(machine, rng):
+    """nki-library passes ``nl.max``, which is also the reduction of ``nki.language``."""
+    data = rng.integers(0, 50, (33, 1)).astype(np.int32)
+
+    def body(tile):
+        made = nl.ndarray((1, 1), nl.int32, nl.sbuf)
+        nisa.tensor_partition_reduce(made, nl.max, tile)
+        lowest = nl.ndarray((33, 1), nl.int32, nl.sbuf)
+        nisa.tensor_tensor(dst=lowest, data1=tile, data2=tile, op=nl.min)
+        return made, lowest, nl.max(tile, axis=1, keepdims=True)
+
+    made, lowest, same = machine.outputs(body, data)
+    assert made.tolist() == [[data.max()]]
+    assert np.array_equal(lowest, data)
+    assert np.array_equal(same, data)
+    assert nl.max == nl.maximum

@@ -294,3 +294,12 @@ def test_time(machine):
     assert machine.time("select_reduce", selecting(), chosen, ones)[0] == pytest.approx(572 / 0.96, rel=1e-3)
     column = np.ones((128, 1), np.float32)
     assert machine.time("select_reduce", selecting(), chosen, ones, column)[0] == pytest.approx(630 / 0.96, rel=1e-3)
+
+
+def test_refuses_tfloat32(machine):
+    def body(predicate):
+        tile = nl.full(predicate.shape, 1.0, nl.tfloat32)
+        nisa.select_reduce(nl.ndarray(predicate.shape, nl.float32), predicate, tile, 0.0)
+
+    message = machine.refused(body, np.ones(SHAPE, np.uint8))
+    assert "on_true is tfloat32, which select_reduce does not take" in message
