@@ -265,13 +265,19 @@ def access_rules(name: str, tensor: NkiTensor, chip: Chip) -> Iterator[Broken | 
             (f"{name}  {tensor.describe()}", f"an access to {count} partitions begins at {allowed}"),
             "move the data to an allowed start partition, or use a DMA",
         )
+    yield pattern_depth(name, tensor)
+
+
+def pattern_depth(name: str, tensor: NkiTensor) -> Broken | None:
+    """The hardware's patterns have four free axes."""
     depth = len(merged_axes(tensor))
-    if depth > 4:
-        yield Broken(
-            f"{name} needs an access pattern with {depth} free axes; the hardware has 4",
-            (f"pattern {tensor.get_pattern()}",),
-            "copy it into a dense tensor, or split the instruction",
-        )
+    if depth <= 4:
+        return None
+    return Broken(
+        f"{name} needs an access pattern with {depth} free axes; the hardware has 4",
+        (f"pattern {tensor.get_pattern()}",),
+        "copy it into a dense tensor, or split the instruction",
+    )
 
 
 def merged_axes(tensor: NkiTensor) -> list[tuple[int, int]]:

@@ -59,8 +59,14 @@ def array_tile(position: Any, size: Any, chip: Chip) -> ArrayTile | None:
 
 
 def tiling_rules(position: Any, size: Any, chip: Chip, *, by_columns: bool = True) -> Iterator[Broken | None]:
-    """``tile_position`` and ``tile_size`` name a tile that the generation's array can be cut into."""
-    if all(value is None or value == () or value == [] for value in (position, size)):
+    """``tile_position`` and ``tile_size`` name a tile that the generation's array can be cut into.
+
+    Both are left out as None, and in ``nc_matmul``, whose array can be cut by columns too, as empty tuples.
+    """
+    unset = [
+        value is None or (by_columns and isinstance(value, (tuple, list)) and not value) for value in (position, size)
+    ]
+    if all(unset):
         return
     where, extents = pair(position), pair(size)
     for label, found, value in (("tile_position", where, position), ("tile_size", extents, size)):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from neurosim import dtypes
 from neurosim.dtypes import DType
-from neurosim.numerics.convert import narrow
+from neurosim.numerics.convert import narrow, widen
 
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]
@@ -59,3 +59,55 @@ def pack(values: F32Array, dtype: DType) -> Array:
     shifts = np.arange(dtype.lanes, dtype=np.uint32) * np.uint32(8)
     packed: Array = np.bitwise_or.reduce(codes << shifts, axis=-1).astype(dtype.numpy)
     return packed
+
+
+def block_scales(values: F32Array, dtype: DType, *, doubled: bool) -> NDArray[np.uint8]:
+    """Return the scale of each block as a code of float8_e8m0fnu.
+
+    2 ** (floor(log2 of the largest magnitude) - the largest exponent of the format), or twice that, which leaves the
+    largest values room to round up. A block of zeros has 2**-127, and so have blocks whose scale would be smaller
+    (*assumed*: the format has none).
+
+    Args:
+        values: float32 [P, F], finite; P a multiple of 8, F of 4.
+        dtype: the packed format that the values are for.
+        doubled: whether to take twice the scale.
+
+    Returns:
+        uint8 [P / 8, F / 4].
+    """
+    rows, columns = values.shape
+    largest = np.abs(values).reshape(rows // 8, 8, columns // dtype.lanes, dtype.lanes).max(axis=(1, 3))
+    exponents = np.frexp(largest)[1] - 1
+    top = int(np.frexp(dtype.max_value)[1]) - 1
+    codes = np.clip(exponents - top + int(doubled) + dtypes.float8_e8m0fnu.bias, 0, 254)
+    scales: NDArray[np.uint8] = np.where(largest == 0, 0, codes).astype(np.uint8)
+    return scales
+
+
+def quantize(values: F32Array, scales: NDArray[np.uint8], dtype: DType) -> Array:
+    """Return values divided by their scale and rounded to a packed format of 8 bits, as [P, F / 4].
+
+    Args:
+        values: float32 [P, F].
+        scales: codes of the scales, [P, F / 4].
+        dtype: the format of the result.
+    """
+    # a power of two divides exactly, but for results so small that all of them round to zero
+    inverse = widen((254 - scales).view(dtypes.float8_e8m0fnu.numpy), dtypes.float8_e8m0fnu)
+    groups = values.reshape(*scales.shape, dtype.lanes)
+    return pack(groups * inverse[..., np.newaxis], dtype)
+
+
+def dequantize(array: Array, dtype: DType, scales: NDArray[np.uint8]) -> F32Array:
+    """Return the values of a packed format times their scale, [P, F, 4]; exact, but beyond float32's range.
+
+    Args:
+        array: packed elements [P, F].
+        dtype: their format.
+        scales: codes of the scales, [P, F].
+    """
+    factors = widen(scales.view(dtypes.float8_e8m0fnu.numpy), dtypes.float8_e8m0fnu)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values: F32Array = unpack(array, dtype) * factors[..., np.newaxis]
+    return values

@@ -59,3 +59,21 @@ def test_arrays_of_users_show_the_parts(dtype: DType) -> None:
     assert fields == [0x12, 0x34, 0x56, 0x78][: len(fields)]
     with pytest.raises((TypeError, ValueError)):
         array.astype(np.float32)  # no value of the four is meant
+
+
+@pytest.mark.parametrize("doubled", [False, True])
+@pytest.mark.parametrize("dtype", dtypes.PACKED[:2])
+def test_the_largest_value_of_a_block_keeps_its_size(dtype: DType, doubled: bool) -> None:
+    """Every exponent of float32: the scaled maximum lies in the last binade of the format, or in the one before."""
+    sizes = np.ldexp(np.float32(1.25), np.arange(-126, 127)).astype(np.float32)
+    values = np.zeros((8, 4 * len(sizes)), np.float32)
+    values[5, 2::4] = -sizes
+    codes = mx.block_scales(values, dtype, doubled=doubled)
+    top = int(np.log2(dtype.max_value)) - doubled
+    expected = np.clip(np.arange(-126, 127) - top + 127, 0, 254)
+    assert codes.tolist() == [expected.tolist()]
+    quantized = mx.unpack(mx.quantize(values, np.repeat(codes, 8, axis=0), dtype), dtype)
+    inside = expected > 0
+    assert (quantized[5, inside, 2] == -1.25 * 2.0**top).all()
+    again = mx.dequantize(mx.quantize(values, np.repeat(codes, 8, axis=0), dtype), dtype, np.repeat(codes, 8, axis=0))
+    assert np.array_equal(again[5, inside, 2], -sizes[inside])

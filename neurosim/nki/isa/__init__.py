@@ -30,9 +30,11 @@ from isa.match import nc_find_index8 as nc_find_index8
 from isa.match import nc_match_replace8 as nc_match_replace8
 from isa.matmul import MatmulPerfMode as matmul_perf_mode
 from isa.matmul import nc_matmul as nc_matmul
+from isa.matmul_mx import nc_matmul_mx as nc_matmul_mx
 from isa.memset import memset as memset
 from isa.partition_reduce import tensor_partition_reduce as tensor_partition_reduce
 from isa.predicated import tensor_copy_predicated as tensor_copy_predicated
+from isa.quantize import quantize_mx as quantize_mx
 from isa.range_select import range_select as range_select
 from isa.reciprocal import reciprocal as reciprocal
 from isa.reduce import tensor_reduce as tensor_reduce
@@ -97,6 +99,7 @@ __all__ = [
     "nc_find_index8",
     "nc_match_replace8",
     "nc_matmul",
+    "nc_matmul_mx",
     "nc_n_gather",
     "nc_stream_shuffle",
     "nc_transpose",
@@ -105,6 +108,7 @@ __all__ = [
     "rand2",
     "rand_get_state",
     "rand_set_state",
+    "quantize_mx",
     "range_select",
     "reciprocal",
     "reduce_cmd",
@@ -156,9 +160,7 @@ def get_nc_sub_version() -> int:
 
 _NOT_BUILT = frozenset(
     [
-        "nc_matmul_mx",
         "nonzero_with_count",
-        "quantize_mx",
         "sequence_bounds",
         "topk",
     ]
