@@ -16,7 +16,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, ConfigurationError
 from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.timing import Op, Stall, time
-from neurosim.work import Handshake, Transfer
+from neurosim.work import Control, Handshake, Transfer
 
 FIXTURES = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -279,6 +279,10 @@ def build_all_lanes(builder):
     builder.lanes("bn_aggr", builder.tile(600), sources[0])
     for size_bytes in (0, 2048):
         builder.record("core_barrier", Engine.gpsimd, (Handshake(size_bytes),), (), (builder.tile(1),))
+    controls = [Control("move"), Control("turn", meets=True)]
+    controls += [Control(law, memory) for law in ("load", "store") for memory in (Memory.sbuf, Memory.shared_hbm)]
+    for control in controls:
+        builder.record("control", Engine.sync, (control,), (), (builder.tile(1),))
     first = builder.tile(600)
     builder.lanes("copy", first, sources[0])
     builder.lanes("copy", builder.tile(600), first)
