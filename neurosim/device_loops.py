@@ -1,8 +1,9 @@
 """Loops that run on the device: traced once, and then repeated, as the compiler's one copy of the body is.
 
 Python runs a body for the first trip only, on that trip's values; each call that it makes is kept, and made again in
-each later trip. So what Python computes beside it (a counter, a list) has the first trip's state in all of them, on
-hardware as here. A body whose loop makes no trip is traced all the same, checked and not executed.
+each later trip, on the same tensors, which each trip finds unwritten. So what Python computes beside it (a counter, a
+list) has the first trip's state in all of them, on hardware as here. A body whose loop makes no trip is traced all the
+same, checked and not executed.
 
 Each head of a loop, one per trip and one at the end, is a record: a meeting of all engines and DMAs, behind which a
 sequencer takes its turn. Nothing moves across it.
@@ -25,7 +26,7 @@ from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand
 from neurosim.instruction import In, Instruction, Out, Tile, issue
-from neurosim.kernel import Action, Kernel, current
+from neurosim.kernel import Action, Body, Kernel, current
 from neurosim.lanes import Lanes
 from neurosim.loops import while_on_line
 from neurosim.program import DeviceTrip
@@ -72,12 +73,11 @@ class _Loop:
         self.kernel = kernel
         self.call = call
         self.stack = kernel.stack()
-        self.body: list[tuple[int, Action]] = []
+        self.body = Body(0)
         self.number = -1
         self.runs = False
         self.outer_trip = -1
         self.outer_dry = False
-        self.first_allocation = 0
 
     def turn(self) -> Turn:
         """Return the head's instruction for the next trip."""
@@ -96,21 +96,20 @@ class _Loop:
             self._enter()
             self._next()
         self.kernel.dry = not self.runs
-        self.kernel.bodies.append(self.body)
-        self.first_allocation = len(self.kernel.allocations) + 1
+        self.body = self.kernel.begin_body()
 
     def close(self) -> None:
         """Leave the body, make the remaining trips, and leave the loop."""
         kernel = self.kernel
         if not kernel.bodies or kernel.bodies[-1] is not self.body:
             raise _left_open(self.call, self.stack, kernel)
-        kernel.bodies.pop()
+        kernel.end_body()
         kernel.dry = self.outer_dry
         if not self.outer_dry:
             self._next()
             self._finish()
         if kernel.bodies:  # of a loop around this one: each of its trips enters this one again
-            kernel.bodies[-1].append((self.stack, self._again))
+            kernel.bodies[-1].actions.append((self.stack, self._again))
 
     def _again(self) -> None:
         self._enter()
@@ -311,7 +310,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], obje
             advice="it returns nothing: carry results through SBUF or HBM",
         )
     loop.close()
-    loop.kernel.leave(loop.first_allocation)
+    loop.kernel.leave(loop.body)
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
@@ -336,7 +335,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
     _check_register(kernel, call, "what the body returned", returned)
     loop.following = returned
     loop.close()
-    kernel.leave(loop.first_allocation)
+    kernel.leave(loop.body)
 
 
 def _check_register(kernel: Kernel, call: str, name: str, value: Any) -> None:

@@ -519,7 +519,7 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
         handle = issue(instruction, kernel)
         if kernel.bodies:  # of a loop on the device: each later trip makes the same call
             repeated: Action = lambda: handle.again(issue(cls(*args, **kwargs), kernel))  # noqa: E731
-            kernel.bodies[-1].append((kernel.stack(), repeated))
+            kernel.bodies[-1].actions.append((kernel.stack(), repeated))
         return handle
 
     call.__name__ = call.__qualname__ = mnemonic

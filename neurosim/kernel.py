@@ -22,7 +22,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
 from neurosim.grids import ALONE, Grid, ProgramId
-from neurosim.memory import WRITTEN, Allocation, Bytes, Storage
+from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, Storage
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.registers import registers_of
 from neurosim.versions import NkiVersion
@@ -45,6 +45,21 @@ def boundary(function: F) -> F:
     """Mark the function that calls kernels: call stacks end there."""
     _BOUNDARY.append(function.__code__)
     return function
+
+
+@dataclass(slots=True)
+class Body:
+    """What a loop on the device does in a trip, as it was traced.
+
+    Attributes:
+        first: number of the first allocation that is made in it.
+        actions: what it does in order, each with the call stack of its line.
+        tensors: what it allocates, once it is traced; each trip finds them unwritten.
+    """
+
+    first: int
+    actions: list[tuple[int, Action]] = field(default_factory=list)
+    tensors: list[Allocation] = field(default_factory=list)
 
 
 @dataclass
@@ -79,12 +94,13 @@ class Kernel:
     shared: dict[Any, Storage] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
     trip: int = -1
-    bodies: list[list[tuple[int, Action]]] = field(default_factory=list)
+    bodies: list[Body] = field(default_factory=list)
     whiles: list[Any] = field(default_factory=list)
     dry: bool = False
     signatures: dict[Any, Any] = field(default_factory=dict)
     allocations: list[Allocation] = field(default_factory=list)
     _repeated: int = -1  # the call stack of what is done again in a later trip
+    _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
     _left: list[tuple[int, int]] = field(default_factory=list)  # allocations of bodies that were left
     _blocks: int = 0
     _block_last: int = -1
@@ -110,6 +126,7 @@ class Kernel:
             _registers={},
             _occurrences={},
             bodies=[],
+            _inside=[],
             whiles=[],
             _left=[],
         )
@@ -394,23 +411,45 @@ class Kernel:
     def perform(self, action: Action) -> None:
         """Do something now, and again in each later trip of the loop on the device whose body is being traced."""
         if self.bodies:
-            self.bodies[-1].append((self.stack(), action))
+            self.bodies[-1].actions.append((self.stack(), action))
         if not self.dry:
             action()
 
-    def repeat(self, body: list[tuple[int, Action]]) -> None:
+    def begin_body(self) -> Body:
+        """Begin to trace the body of a loop on the device."""
+        body = Body(len(self.allocations) + 1)
+        self.bodies.append(body)
+        self._inside.append(body)
+        return body
+
+    def end_body(self) -> None:
+        """End the innermost body that is being traced."""
+        body = self.bodies.pop()
+        self._inside.pop()
+        made = self.allocations[body.first - 1 :]
+        body.tensors = [allocation for allocation in made if allocation.role != "input"]  # constants stay what they are
+
+    def repeat(self, body: Body) -> None:
         """Do again what a loop's body did when it was traced, each part at its own line."""
         outer = self._repeated
+        self._inside.append(body)
+        for allocation in body.tensors:
+            allocation.storage.mark(whole(allocation), UNWRITTEN)
         try:
-            for stack, action in body:
+            for stack, action in body.actions:
                 self._repeated = stack
                 action()
         finally:
             self._repeated = outer
+            self._inside.pop()
 
-    def leave(self, first: int) -> None:
-        """Close the scope of tensors that a loop's body allocated: those from number ``first`` on."""
-        self._left.append((first, len(self.allocations)))
+    def is_outside(self, allocation: Allocation) -> bool:
+        """Return whether a tensor was allocated before the body of a loop on the device that this is in."""
+        return bool(self._inside) and allocation.index < self._inside[-1].first
+
+    def leave(self, body: Body) -> None:
+        """Close the scope of the tensors that a loop's body allocated."""
+        self._left.append((body.first, max((tensor.index for tensor in body.tensors), default=0)))
 
     def check_allocation(self, call: str, name: str, tensor: NkiTensor) -> None:
         """Refuse a tensor of another run, or of another core's program."""

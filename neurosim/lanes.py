@@ -40,6 +40,10 @@ class Lanes:
         """The chip that the kernel runs on."""
         return self._kernel.chip
 
+    def is_outside(self, tensor: NkiTensor) -> bool:
+        """Return whether a tensor was allocated before the loop on the device that this is in."""
+        return self._kernel.is_outside(tensor.allocation)
+
     @property
     def values(self) -> bool:
         """Whether the run computes values."""

@@ -171,6 +171,13 @@ def _overwrites(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes) -> bool
     if state == MATMUL or accumulate:
         return False
     if state == UNWRITTEN:
+        if lanes.is_outside(dst):
+            raise UnknownBehavior(
+                f"{mnemonic}: accumulate=None onto PSUM that was allocated outside of a loop on the device: the manual "
+                "does not say whether each trip overwrites it or the first one alone",
+                numbers=(f"dst  {dst.describe()}",),
+                advice="allocate it in the loop's body, or say accumulate=False or True",
+            )
         return True
     _refuse_foreign(mnemonic, dst, lanes)
     # where no matmul wrote, adding to zero is overwriting: a pass sums from +0, so it never is -0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 
+import nki
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
@@ -315,6 +316,78 @@ def test_errors_of_a_later_trip_name_their_own_line():
         neurosim.simulate(kernel)(ROW)
     line = kernel.__code__.co_firstlineno + 3
     assert caught.value.where[0].endswith(f"test_device_loops.py:{line}  in kernel")
+
+
+def product(trips, inside, accumulate=None):
+    """Return a kernel that sums two products of a tile of ones in each trip, and adds them up in SBUF."""
+
+    def kernel(x):
+        out = nl.ndarray((4, 4), nl.float32, nl.shared_hbm)
+        ones, total = nl.ones((4, 4), nl.float32), nl.zeros((4, 4), nl.float32)
+        before = nl.ndarray((4, 4), nl.float32, nl.psum)
+
+        def body(i):
+            psum = nl.ndarray((4, 4), nl.float32, nl.psum) if inside else before
+            for k in range(2):
+                flag = None if accumulate is None else k > 0
+                nisa.nc_matmul(dst=psum, stationary=ones, moving=ones, accumulate=flag)
+            nisa.tensor_tensor(dst=total, data1=total, data2=psum, op=nl.add)
+
+        nl.fori_loop(0, trips, body)
+        nl.store(out, total)
+        return out
+
+    return kernel
+
+
+def test_each_trip_begins_its_own_sums():
+    """A tensor of the body is new in each trip: the first product overwrites, the next ones add."""
+    assert (neurosim.simulate(product(3, inside=True))(ROW).outputs == 3 * 2 * 4).all()
+    assert (neurosim.simulate(product(3, inside=False, accumulate=True))(ROW).outputs == 3 * 2 * 4).all()
+    with pytest.raises(UnknownBehavior, match="whether each trip overwrites it or the first one alone"):
+        neurosim.simulate(product(3, inside=False))(ROW)
+
+
+def test_constants_of_a_body_stay():
+    def kernel(x):
+        out, total = nl.ndarray((1, 8), nl.float32, nl.shared_hbm), nl.zeros((1, 8), nl.float32)
+
+        def body(i):
+            constant = nl.load(nl.shared_constant(ROW))
+            nisa.tensor_tensor(dst=total, data1=total, data2=constant, op=nl.add)
+
+        nl.fori_loop(0, 3, body)
+        nl.store(out, total)
+        return out
+
+    assert (neurosim.simulate(kernel)(ROW).outputs == 3 * ROW).all()
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_cores_meet_in_each_trip(trips):
+    """Each core repeats its own body; they take turns at the meetings of every trip."""
+
+    def kernel(x):
+        out = nl.ndarray((2, 8), nl.float32, nl.shared_hbm)
+        core = nl.program_id(0)
+        mine, other = nl.load(x), nl.ndarray((1, 8), nl.float32)
+        nisa.tensor_scalar(dst=mine, data=mine, op0=nl.add, operand0=float(core))
+
+        def body(i):
+            nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+            nisa.tensor_tensor(dst=mine, data1=mine, data2=other, op=nl.add)
+
+        nl.fori_loop(0, trips, body)
+        nl.store(out[core : core + 1], mine)
+        return out
+
+    expected = [ROW[0], ROW[0] + 1]
+    for _ in range(trips):
+        expected = [sum(expected)] * 2
+    result = neurosim.profile(nki.jit(kernel)[2])(ROW)
+    assert (result.outputs == expected).all()
+    assert len(result.timelines) == 2
+    assert [record.core for record in result.program if record.signature.instruction == "loop"].count(1) == trips + 1
 
 
 # -- what loops refuse ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 import neurosim
 from neurosim.engines import Engine
-from neurosim.errors import IllegalCall, IllegalOperand
+from neurosim.errors import IllegalCall, IllegalOperand, UnwrittenOutput
 from neurosim.work import Transfer
 
 FORMATS = (
@@ -287,3 +287,20 @@ def test_bfloat16_chain_to_int8(machine):
 
     expected = machine.rounded(array.astype(ml_dtypes.bfloat16).astype(np.float32), np.int8)
     np.testing.assert_array_equal(neurosim.simulate(kernel)(array).outputs, expected)
+
+
+def test_a_copy_onto_itself_writes_nothing_anew():
+    """Kernels wait for all DMAs that way: what was never stored is still not written."""
+
+    def kernel(x):
+        out = nl.ndarray((4, 8), nl.float32, nl.shared_hbm)
+        nisa.dma_copy(dst=out[0:2], src=x)
+        nisa.dma_copy(dst=out, src=out)
+        return out
+
+    data = np.arange(16, dtype=np.float32).reshape(2, 8)
+    result = neurosim.simulate(kernel, partial_outputs=["output"])(data)
+    assert (result.outputs[:2] == data).all()
+    assert (result.outputs[2:] == 0).all()
+    with pytest.raises(UnwrittenOutput):
+        neurosim.simulate(kernel)(data)
