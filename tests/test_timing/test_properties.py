@@ -272,7 +272,9 @@ def build_all_lanes(builder):
                     "activation", builder.tile(600, dtype, memory), source, engine=Engine.scalar, table=table,
                     pointers=2, step_bytes=80, accumulator=builder.tile(1),
                 )  # fmt: skip
-            for law in ("affine_select", "memset", "local_gather"):
+            for law in ("random", "exponential", "quantize_mx"):
+                builder.lanes(law, builder.tile(600, dtype, memory), source)
+            for law in ("affine_select", "memset", "local_gather", "random", "partition_reduce"):
                 builder.lanes(law, builder.tile(600, dtype, memory), source, engine=Engine.gpsimd, run_elements=2)
     builder.lanes("copy", builder.tile(600), sources[0], engine=Engine.scalar, step_bytes=400)
     builder.lanes("copy", builder.tile(600), sources[0], step_bytes=16)
