@@ -25,6 +25,7 @@ from neurosim.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, Storage
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.registers import registers_of
+from neurosim.reshaping import checked_shape, united
 from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
 
@@ -219,7 +220,7 @@ class Kernel:
             CapacityExceeded: one tensor alone is larger than the memory.
         """
         with self.located():
-            extents, format_ = _check_shape(shape), _check_dtype(dtype)
+            extents, format_ = checked_shape(shape), _check_dtype(dtype)
             if not isinstance(memory, Memory) or memory is Memory.state:
                 raise IllegalOperand(
                     f"nl.ndarray: buffer={memory!r} is not a memory",
@@ -378,7 +379,7 @@ class Kernel:
                 f"{memory.label} plane", memory, (partitions, 0), dtypes.uint8, partitions, 0, stack, "plane"
             )
             self._add_storage(plane, info)
-        covered = self._covered[memory] = _united([*self._covered.get(memory, ()), (start, start + row_bytes)])
+        covered = self._covered[memory] = united([*self._covered.get(memory, ()), (start, start + row_bytes)])
         info = self.program.storages[plane.id]
         reserved = (partitions, sum(end - begin for begin, end in covered))
         self.program.storages[plane.id] = replace(info, shape=reserved, row_bytes=covered[-1][1])
@@ -546,16 +547,6 @@ def _line(code: CodeType, lasti: int) -> int:
     return code.co_firstlineno
 
 
-def _check_shape(shape: Any) -> tuple[int, ...]:
-    try:
-        extents = tuple(as_int(extent) for extent in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    except TypeError:
-        raise IllegalOperand(f"nl.ndarray: shape {shape!r} is not made of ints") from None
-    if not extents or any(extent < 1 for extent in extents):
-        raise IllegalOperand(f"nl.ndarray: shape {extents} has no elements", advice="each axis needs at least one")
-    return extents
-
-
 def _check_dtype(dtype: Any) -> DType:
     known = dtypes.of(dtype)
     if known is None:
@@ -563,17 +554,6 @@ def _check_dtype(dtype: Any) -> DType:
             f"nl.ndarray: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
         )
     return known
-
-
-def _united(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return intervals in order, with those that touch or overlap taken as one."""
-    united: list[tuple[int, int]] = []
-    for begin, end in sorted(intervals):
-        if united and begin <= united[-1][1]:
-            united[-1] = (united[-1][0], max(united[-1][1], end))
-        else:
-            united.append((begin, end))
-    return united
 
 
 def default_name(memory: Memory, index: int) -> str:

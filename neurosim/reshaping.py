@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from operator import index as as_int
+from typing import Any
 
 import numpy as np
 
@@ -78,3 +80,25 @@ def row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
         steps.append(step)
         step *= extent
     return tuple(reversed(steps))
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """Return the extents that a kernel asks a new tensor for."""
+    try:
+        extents = tuple(as_int(extent) for extent in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise IllegalOperand(f"nl.ndarray: shape {shape!r} is not made of ints") from None
+    if not extents or any(extent < 1 for extent in extents):
+        raise IllegalOperand(f"nl.ndarray: shape {extents} has no elements", advice="each axis needs at least one")
+    return extents
+
+
+def united(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return intervals in order, with those that touch or overlap taken as one."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
