@@ -13,10 +13,11 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.nki import _sequences, isa
+from neurosim.nki.legacy.index import Affine
 from neurosim.nki.legacy.lowering import common_shape, lanewise, moved_to_sbuf, tile, wrap
 from neurosim.nki.legacy.promotion import promoted, result_dtype
 from neurosim.nki.legacy.state import begin, run_of
-from neurosim.nki.legacy.tensor import Tensor
+from neurosim.nki.legacy.tensor import Tensor, dynamic_index
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
 from neurosim.operators import Operator
@@ -148,6 +149,8 @@ def _operator_method(name: str, reverse: bool) -> Any:
     op = Operator(name)
 
     def method(self: Tensor, other: Any) -> Any:
+        if isinstance(other, Affine) and name == "add":
+            return dynamic_index(self, other)  # a place that is known at run time only
         if not isinstance(other, Tensor) and not is_number(other) and not isinstance(other, bool):
             return NotImplemented
         dtype = dtypes.bool_ if name in _TRUTHS else None
