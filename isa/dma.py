@@ -15,7 +15,7 @@ from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.indirect import IndirectTensor
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
-from neurosim.modes import DgeMode, OobMode
+from neurosim.modes import DgeMode, OobMode, member
 from neurosim.numerics import convert
 from neurosim.rules import Broken, same_format
 from neurosim.streams import transfer
@@ -40,6 +40,10 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
     dge_mode: DgeMode = DgeMode.unknown
     engine: Engine = Engine.unknown
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Take modes by number, too."""
+        self.oob_mode, self.dge_mode = member(OobMode, self.oob_mode), member(DgeMode, self.dge_mode)
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal element counts; modes that the generation has."""

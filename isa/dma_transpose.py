@@ -18,7 +18,7 @@ from neurosim.errors import Unsupported
 from neurosim.indirect import IndirectTensor
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
-from neurosim.modes import DgeMode, OobMode
+from neurosim.modes import DgeMode, OobMode, member
 from neurosim.rules import Broken, same_dtype
 from neurosim.versions import NKI_0_4, NKI_0_6
 from neurosim.work import Transfer, Work
@@ -52,6 +52,10 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
     dge_mode: DgeMode = DgeMode.unknown
     oob_mode: OobMode = OobMode.error
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Take modes by number, too."""
+        self.oob_mode, self.dge_mode = member(OobMode, self.oob_mode), member(DgeMode, self.dge_mode)
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """One dtype of 2 or 4 bytes, the transposed shape, modes that the generation has."""

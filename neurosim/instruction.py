@@ -32,7 +32,7 @@ from neurosim.lanes import Lanes, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Signature
 from neurosim.registers import registers_of
-from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number, packed, rounds
+from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number, packed, repeats_only, rounds
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
 from neurosim.work import Work
@@ -418,6 +418,8 @@ class Instruction:
                 rounds(f"{self.mnemonic}: {name}", tensor)
         for name, tensor, operand in tensors:
             if operand.access is not Access.READ and not tensor.is_injective():
+                if name == "dst" and isinstance(getattr(self, "reduce_res", None), NkiTensor) and repeats_only(tensor):
+                    continue  # only the reduction is wanted, and dst is one column: the last element stays (*assumed*)
                 raise IllegalOperand(
                     f"{self.mnemonic}: {name} {tensor.describe()} reaches the same element twice",
                     numbers=(f"pattern {tensor.get_pattern()}",),

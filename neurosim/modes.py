@@ -6,6 +6,7 @@ Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (``reduce_cmd``, ``dge_m
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 
 class ReduceCmd(Enum):
@@ -39,3 +40,8 @@ class DmaEngine(Enum):
 
     dma = 1
     gpsimd_dma = 2
+
+
+def member(kind: type[Enum], value: Any) -> Any:
+    """Return the member that an int is the value of, as kernels in use write ``dge_mode=3``; else ``value`` itself."""
+    return kind(value) if type(value) is int and value in {entry.value for entry in kind} else value

@@ -186,6 +186,14 @@ def axes_within(name: str, tensor: NkiTensor, most: int) -> Broken | None:
     )
 
 
+def repeats_only(tensor: NkiTensor) -> bool:
+    """Whether a view reaches elements twice by free axes of step 0 alone, so that each keeps what comes last."""
+    first = [slice(0, 1) if step == 0 else slice(None) for step in tensor.steps]
+    if 0 <= tensor.partition_axis < tensor.ndim:
+        first[tensor.partition_axis] = slice(None)
+    return tensor[tuple(first)].is_injective()
+
+
 def mode(name: str, value: Any, kind: type[Enum]) -> Broken | None:
     """A parameter is a member of its enumeration in ``nki.isa``."""
     return None if isinstance(value, kind) else Broken(f"{name}={value!r} is not a nisa.{name}")

@@ -291,10 +291,16 @@ class NkiTensor(NoOperators):
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        raise IllegalOperand(
-            f"{self.describe()}: a tensor has no truth value while the kernel is built",
-            advice="load the value into a register, or compute the predicate with an instruction",
-        )
+        """Return True: a tensor that is there, as kernels ask of optional ones (``if bias and …``).
+
+        One element alone is refused, since it would be taken for its value, which is not known yet.
+        """
+        if self.size == 1:
+            raise IllegalOperand(
+                f"{self.describe()}: a tensor has no truth value while the kernel is built",
+                advice="compare with None, load it into a register, or compute the predicate with an instruction",
+            )
+        return True
 
     # -- views ----------------------------------------------------------------------------------------------------
 

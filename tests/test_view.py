@@ -588,6 +588,11 @@ def test_bounds_are_those_of_the_view():
         asked(lambda t: t[:, :512][:, 500:600], (128, 1024))
 
 
+def test_tensors_that_are_there_are_true():
+    """``if expert_index:`` asks whether an optional tensor was given (nki-library's kernels do)."""
+    assert asked(lambda t: (bool(t), bool(t[0:1]), "yes" if t and None is None else "no")) == (True, True, "yes")
+
+
 def test_ranges_index_as_slices():
     """Kernels in use write t[ix, iy] with ranges of NKI's loops."""
 
@@ -642,7 +647,7 @@ def test_out_of_bounds_is_an_index_error():
         (lambda t: t.flatten_dims(0, 1), "is the partition axis"),
         (lambda t: t.reshape((128, 8, 8))[:, :, :4].flatten_dims(1, 2), "not dense among themselves"),
         (lambda t: t.reshape((128, 8, 8)).flatten_dims(2, 1), "flatten_dims"),
-        (bool, "no truth value"),
+        (lambda t: bool(t[0:1, 0:1]), "no truth value"),
     ],
 )
 def test_illegal_views(call, message):

@@ -12,8 +12,9 @@ import nki.language as nl
 import numpy as np
 import pytest
 
+import neurosim
 from neurosim.engines import Engine
-from neurosim.errors import Uninitialized
+from neurosim.errors import IllegalOperand, Uninitialized
 from neurosim.work import AccumulatorRead, Lanewise
 
 F = np.float32
@@ -460,3 +461,32 @@ def test_a_bias_of_tfloat32_is_refused(machine):
         nisa.activation(dst=nl.ndarray(data.shape, nl.float32), op=nl.exp, data=data, bias=bias)
 
     assert "bias is tfloat32; it must be" in machine.refused(body, np.ones((4, 8), F))
+
+
+def test_reduction_alone_leaves_dst_one_column():
+    """dst may be a view of step 0 where only the sum is wanted, as nki-library's qkv_cte does; the last one stays."""
+
+    def kernel(x):
+        data, total = nl.load(x), nl.ndarray((4, 1), nl.float32, nl.sbuf)
+        scratch = nl.ndarray((4, 1), nl.float32, nl.sbuf)
+        nisa.activation_reduce(
+            dst=scratch.ap([[1, 4], [0, 8]]), op=nl.square, data=data, reduce_op=nl.add, reduce_res=total
+        )
+        outs = [nl.ndarray((4, 1), nl.float32, nl.shared_hbm) for _ in range(2)]
+        nl.store(outs[0], total)
+        nl.store(outs[1], scratch)
+        return tuple(outs)
+
+    data = np.arange(32, dtype=np.float32).reshape(4, 8)
+    total, last = neurosim.simulate(kernel)(data).outputs
+    np.testing.assert_array_equal(total, (data**2).sum(1, keepdims=True))
+    np.testing.assert_array_equal(last, data[:, 7:] ** 2)
+
+
+def test_one_column_without_a_reduction_is_refused():
+    def kernel(x):
+        scratch = nl.ndarray((4, 1), nl.float32, nl.sbuf)
+        nisa.activation(dst=scratch.ap([[1, 4], [0, 8]]), op=nl.square, data=nl.load(x))
+
+    with pytest.raises(IllegalOperand, match="reaches the same element twice"):
+        neurosim.simulate(kernel)(np.ones((4, 8), np.float32))

@@ -222,7 +222,7 @@ def test_bytes_of_a_casting_transfer():
     [
         ({"priority": 1}, "priority= needs NeuronCore-v4"),
         ({"oob_mode": "error"}, "oob_mode='error' is not a nisa.oob_mode"),
-        ({"dge_mode": 2}, "dge_mode=2 is not a nisa.dge_mode"),
+        ({"dge_mode": 5}, "dge_mode=5 is not a nisa.dge_mode"),
         ({"engine": nisa.engine.sync}, "without dge_mode.hwdge"),
         ({"dge_mode": nisa.dge_mode.hwdge, "engine": nisa.engine.vector}, "cannot trigger hardware descriptors"),
         ({"dge_mode": nisa.dge_mode.hwdge, "engine": nisa.engine.gpsimd}, "cannot trigger hardware descriptors"),
@@ -304,3 +304,20 @@ def test_a_copy_onto_itself_writes_nothing_anew():
     assert (result.outputs[2:] == 0).all()
     with pytest.raises(UnwrittenOutput):
         neurosim.simulate(kernel)(data)
+
+
+def test_modes_by_number():
+    """Kernels in use write dge_mode=3 (nki-library's norms)."""
+
+    def kernel(x):
+        tile = nl.ndarray(x.shape, x.dtype, nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x, dge_mode=3, oob_mode=0)
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile, dge_mode=nisa.dge_mode.none)
+        return out
+
+    result = neurosim.simulate(kernel)(np.ones((4, 4), np.float32))
+    first, second = (result.program.record(index).signature for index in range(2))
+    assert dict(first.parameters)["dge_mode"] is dict(second.parameters)["dge_mode"] is nisa.dge_mode.none
+    with pytest.raises(IllegalOperand, match=r"dge_mode=4 is not a nisa\.dge_mode"):
+        neurosim.simulate(lambda x: nisa.dma_copy(dst=x, src=x, dge_mode=4))(np.ones((4, 4), np.float32))
