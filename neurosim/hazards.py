@@ -6,7 +6,8 @@ decided exactly, from access patterns.
 
 Where both cores store the same, as kernels do where dividing the work is not worth it, their order shows nowhere: a
 write that changes no byte of what the other core has written in the epoch is no race with that write, nor is a core's
-read of what both have written. Without values, writes by one line to one place count as equal.
+read of what both have written. Nor do writes race where the core that ran last leaves the whole tensor as the other had
+left it: whichever write comes last, it is the same. Without values, writes by one line to one place count as equal.
 
 What the operands of a dynamic address reach is known at run time only, and the record keeps no more than what they
 could reach at most. Such accesses are left out: two cores that scatter rows into one tensor are usual, and right.
@@ -14,7 +15,7 @@ could reach at most. Such accesses are left out: two cores that scatter rows int
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from neurosim.dependences import Operands
 from neurosim.errors import DataRace
+from neurosim.memory import SharedWrites
 from neurosim.program import Access, Program, Signature
 from neurosim.regions import COVERS, Region, candidates, region_of, relation
 
@@ -61,17 +63,17 @@ class Race(NamedTuple):
     second_writes: bool
 
 
-def check_races(program: Program, silent: Set[int] | None = None) -> None:
+def check_races(program: Program, written: SharedWrites | None = None) -> None:
     """Refuse a program whose cores race.
 
     Args:
         program: the record.
-        silent: records that wrote what was there already; None where no values were computed.
+        written: where cores wrote the same; None where no values were computed.
 
     Raises:
         DataRace: the race whose second access comes first in the record.
     """
-    found = min(races(program, silent), key=lambda race: (race.second, race.first), default=None)
+    found = min(races(program, written), key=lambda race: (race.second, race.first), default=None)
     if found is None:
         return
     info = program.storages[found.storage]
@@ -91,7 +93,7 @@ def check_races(program: Program, silent: Set[int] | None = None) -> None:
     )
 
 
-def races(program: Program, silent: Set[int] | None = None) -> Iterator[Race]:
+def races(program: Program, written: SharedWrites | None = None) -> Iterator[Race]:
     """Yield a race for each pair of places that conflict, with the first record at each."""
     owners = np.array(program.cores, dtype=np.int64)
     if not len(owners) or owners.min() == owners.max():
@@ -110,7 +112,8 @@ def races(program: Program, silent: Set[int] | None = None) -> Iterator[Race]:
     borders = np.flatnonzero(np.diff(operands.storage[order]) | np.diff(epochs[order])) + 1
     for part in np.split(order, borders):
         if writes[operands.pattern[part]].any() and len(np.unique(core[part])) > 1:
-            quiet = _repeated(program, operands.record[part]) if silent is None else silent
+            storage = int(operands.storage[part[0]])
+            quiet = _repeated(program, operands.record[part]) if written is None else written.silent
             touches: _Spans = {}
             for place in part.tolist():
                 region = regions[operands.pattern[place]]
@@ -119,7 +122,8 @@ def races(program: Program, silent: Set[int] | None = None) -> Iterator[Race]:
                 does_write = bool(writes[operands.pattern[place]])
                 touch = _Touch(int(core[place]), does_write, does_write and record in quiet, region[0], offset)
                 touches[touch] = (touches.get(touch, (record, record))[0], record)
-            yield from _conflicts(int(operands.storage[part[0]]), touches)
+            agreed = written is not None and (storage, int(epochs[part[0]])) in written.agreed
+            yield from _conflicts(storage, touches, agreed)
 
 
 def _regions(signature: Signature) -> Iterator[tuple[Region, int] | None]:
@@ -149,11 +153,11 @@ def _repeated(program: Program, records: Ints) -> set[int]:
     return found
 
 
-def _conflicts(storage: int, touches: _Spans) -> Iterator[Race]:
+def _conflicts(storage: int, touches: _Spans, agreed: bool) -> Iterator[Race]:
     places = list(touches)
     for i, j in candidates([(touch.region, touch.offset) for touch in places]):
         one, other = places[i], places[j]
-        if one.core == other.core or not (one.writes or other.writes):
+        if one.core == other.core or not (one.writes or other.writes) or (agreed and one.writes and other.writes):
             continue
         if relation(one.region, other.region, other.offset - one.offset) and not _agree(one, other, touches):
             first, second = sorted(((touches[one][0], one.writes), (touches[other][0], other.writes)))

@@ -340,10 +340,10 @@ class Instruction:
         lanes = Lanes(kernel, engine)
         self.admit(lanes)
         if kernel.values or self.is_control:
-            before = None if kernel.team is None else shared_bytes(tensors)
+            before = None if kernel.team is None else lanes.begin_shared(tensors)
             self.execute(lanes)
             if before is not None and before == shared_bytes(tensors):
-                kernel.silent.add(len(kernel.program))
+                kernel.writes.silent.add(len(kernel.program))
         spread = self.holes(holes) if holes else holes
         written = self.written()
         for name, tensor, operand in tensors:

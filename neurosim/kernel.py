@@ -22,7 +22,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
 from neurosim.grids import ALONE, Grid, ProgramId
-from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, Storage
+from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, SharedWrites, Storage
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.registers import registers_of
 from neurosim.reshaping import checked_shape, united
@@ -77,7 +77,7 @@ class Kernel:
         program_id: which program of the grid this is.
         team: the cores of the launch, None where there is one.
         shared: by place of allocation, the storages that all programs of the launch have in common.
-        silent: of several cores, the records that wrote into shared memory what was there already.
+        writes: of several cores, what they write into shared memory.
         trip: trip of a loop on the device that instructions are in now, -1 outside.
         bodies: what such loops do in a trip, of those whose body is being traced now, outermost first.
         whiles: loops on the device that ``while`` statements run, and whose body is being traced now.
@@ -93,7 +93,7 @@ class Kernel:
     program_id: ProgramId = ()
     team: Team | None = None
     shared: dict[Any, Storage] = field(default_factory=dict)
-    silent: set[int] = field(default_factory=set)
+    writes: SharedWrites = field(default_factory=SharedWrites)
     trip: int = -1
     bodies: list[Body] = field(default_factory=list)
     whiles: list[Any] = field(default_factory=list)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from neurosim.kernel import Kernel
 
 Float32s = npt.NDArray[np.float32]
+Operands = Iterable[tuple[str, NkiTensor, Any]]
+"""Name, tensor and declaration of each."""
 
 
 class Lanes:
@@ -107,6 +109,12 @@ class Lanes:
         known = generator(self.engine, self.chip)
         return random.draw(known, self.words(RANDOM)[:partitions], elements)
 
+    def begin_shared(self, operands: Operands) -> list[bytes] | None:
+        """Note that this core is about to write into shared HBM; return what :func:`shared_bytes` does."""
+        for tensor in _shared(operands):
+            self._kernel.writes.begin(self._kernel.core, tensor.allocation.storage)
+        return shared_bytes(operands)
+
     def where_written(self, tensor: NkiTensor) -> int:
         """Return the one shadow state of all bytes of a tensor, or -1 when they differ."""
         return tensor.allocation.storage.uniform_state(tensor)
@@ -121,18 +129,22 @@ class Lanes:
         return tensor.allocation.storage.state >= WRITTEN or bool((self.states(tensor) >= WRITTEN).all())
 
 
-def shared_bytes(operands: Iterable[tuple[str, NkiTensor, Any]]) -> list[bytes] | None:
+def shared_bytes(operands: Operands) -> list[bytes] | None:
     """Return the bytes under operands in shared HBM that are written; None where they were never, or are none.
 
     Dynamic addresses count as never: where they lie is no part of the record.
     """
-    targets = [
-        tensor
-        for _, tensor, operand in operands
-        if operand.access is not Access.READ and tensor.buffer is Memory.shared_hbm
-    ]
+    targets = _shared(operands)
     if not targets or any(
         tensor.is_indirect() or tensor.allocation.storage.unwritten(tensor) is not None for tensor in targets
     ):
         return None
     return [tensor.array().tobytes() for tensor in targets]
+
+
+def _shared(operands: Operands) -> list[NkiTensor]:
+    return [
+        tensor
+        for _, tensor, operand in operands
+        if operand.access is not Access.READ and tensor.buffer is Memory.shared_hbm
+    ]

@@ -118,7 +118,9 @@ class Meeting(Instruction):
         for visit in visits:
             visit.record = visit.kernel.record(visit.signature, visit.slots, visit.label, visit.stack)
         if len(visits) > 1:
-            visits[0].kernel.program.meetings.append((visits[0].record, len(visits)))
+            kernel = visits[0].kernel
+            kernel.writes.meet(len(kernel.program.meetings))
+            kernel.program.meetings.append((visits[0].record, len(visits)))
 
 
 def differ(visits: Sequence[Visit], what: str, values: Sequence[object]) -> None:

@@ -229,6 +229,35 @@ class Storage:
         return int(owners[foreign][0]) if foreign.any() else None
 
 
+class SharedWrites:
+    """What cores write into shared memory, as far as it tells whether they write the same.
+
+    Attributes:
+        silent: records that wrote what was there already.
+        agreed: (storage, number of meetings before) where the core that ran last left all as the other had left it.
+    """
+
+    def __init__(self) -> None:
+        self.silent: set[int] = set()
+        self.agreed: set[tuple[int, int]] = set()
+        self._writers: dict[int, int] = {}  # by storage, who wrote last since the last meeting
+        self._left: dict[int, tuple[Storage, Bytes]] = {}  # by storage, what the one who wrote first left
+
+    def begin(self, core: int, storage: Storage) -> None:
+        """Note that a core is about to write."""
+        if self._writers.get(storage.id, core) != core and storage.id not in self._left:
+            self._left[storage.id] = storage, storage.buffer.copy()
+        self._writers[storage.id] = core
+
+    def meet(self, meetings: int) -> None:
+        """Note that the cores meet, or have ended, after that many meetings before."""
+        for number, (storage, left) in self._left.items():
+            if np.array_equal(left, storage.buffer):
+                self.agreed.add((number, meetings))
+        self._writers.clear()
+        self._left.clear()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocation:
     """One ``nl.ndarray`` (or input): what was asked for, and where its bytes are.

@@ -264,6 +264,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         kernel.team = cores
         kernels = [kernel, *(kernel.beside(core) for core in range(1, cores.size))]
         returned, *others = cores.run([partial(body, core) for core in kernels])
+        kernel.writes.meet(len(program.meetings))
         for other in others:
             check_same(returned, other, name)
     with run(kernel):
@@ -274,7 +275,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             if options.spills is None:
                 raise
             program.notes[SPILLS] = options.spills(error)
-        check_races(program, kernel.silent if options.values else None)
+        check_races(program, kernel.writes if options.values else None)
         arguments.check_overlaps()
         collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)
     arguments.write_back()

@@ -28,6 +28,12 @@ def write(view):
     nl.store(view, row)
 
 
+def write_zeros(view):
+    zeros = nl.ndarray(view.shape, view.dtype)
+    nisa.memset(zeros, value=0.0)
+    nl.store(view, zeros)
+
+
 def caught(body, *arrays):
     with pytest.raises(DataRace, match="two cores access the same bytes") as found:
         on_two(body, *arrays)
@@ -172,6 +178,29 @@ def test_what_both_cores_store_alike_is_no_race(reads):
     assert (on_two(body, DATA, False).outputs == 2).all()
     on_two(body, neurosim.spec((16, 24), "float32"), False, values=False)
     caught(body, DATA, True)
+
+
+@pytest.mark.parametrize(("last", "reads"), [(5.0, False), (6.0, False), (5.0, True)])
+def test_both_cores_may_go_the_same_way(last, reads):
+    """Each fills with zeros and scatters values into them: in any order the values come last. Not so what is read."""
+
+    def body(x, index):
+        rows = nl.load(index)
+        write_zeros(x)
+        row = nl.ndarray((2, 24), nl.float32)
+        nisa.memset(row, value=last if nl.program_id(0) else 5.0)
+        nisa.dma_copy(dst=x.vector_select(0, rows), src=row)
+        if reads:
+            nl.load(x[0:1])
+
+    index = np.array([[3], [9]], np.int32)
+    if last == 5.0 and not reads:
+        data = DATA.copy()
+        on_two(body, data, index)
+        assert (data[[3, 9]] == 5).all()
+        assert data.sum() == 240
+    else:
+        caught(body, DATA.copy() + 1, index)
 
 
 def test_equal_bytes_that_only_one_core_writes_are_a_race():

@@ -101,7 +101,11 @@ ROWS = (
     Row("neurosim.regions", own=RECORD, packages=("numpy",)),
     Row("neurosim.dependences", own=(*RECORD, "neurosim.regions"), packages=("numpy",)),
     Row("neurosim.lifetimes", own=(*RECORD, "neurosim.regions", "neurosim.dependences"), packages=("numpy",)),
-    Row("neurosim.hazards", own=(*RECORD, "neurosim.regions", "neurosim.dependences"), packages=("numpy",)),
+    Row(
+        "neurosim.hazards",
+        own=(*RECORD, "neurosim.regions", "neurosim.dependences", "neurosim.memory"),
+        packages=("numpy",),
+    ),
     Row("neurosim.loops", own=RECORD),
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip"), packages=("numpy",)),
