@@ -54,7 +54,7 @@ def _in(unit: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hbm:
-    """Device memory, as far as one core sees it."""
+    """Device memory, as far as one core sees it; the cores of a launch share its bandwidth."""
 
     bandwidth_gb_per_s: float = _in("GB/s")
 

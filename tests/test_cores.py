@@ -6,7 +6,10 @@ import contextlib
 import contextvars
 import ctypes
 import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import nki
 import nki.isa as nisa
@@ -31,6 +34,7 @@ from neurosim.errors import (
 )
 
 F = np.float32
+ROOT = Path(__file__).resolve().parents[1]
 HALVES = np.arange(2 * 8 * 6, dtype=F).reshape(2, 8, 6)
 
 
@@ -508,6 +512,34 @@ def test_an_interrupt_of_the_caller_ends_the_core_that_runs(swallows):
     np.testing.assert_array_equal(swapped[2](HALVES), HALVES[::-1])
 
 
+INTERRUPTED = """
+import os, signal, threading
+import nki, nki.isa as nisa, nki.language as nl, numpy as np
+
+@nki.jit
+def kernel(x):
+    if nl.program_id(0) == 0:
+        nisa.core_barrier(x, (0, 1))  # core 0 waits in the main thread, where Python raises KeyboardInterrupt
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    while True:
+        pass
+
+try:
+    nki.simulate(kernel)[2](np.zeros((2, 4), np.float32))
+except KeyboardInterrupt:
+    cores = [thread.name for thread in threading.enumerate() if thread.name.startswith("core")]
+    print("interrupted", cores)
+"""
+
+
+def test_ctrl_c_ends_both_cores(tmp_path):
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED, encoding="utf-8")
+    command = [sys.executable, "-m", "neurosim.cli", "run", str(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "interrupted []\n", done.stderr
+
+
 # -- sendrecv and core_barrier between two cores ----------------------------------------------------------------------
 
 
@@ -634,6 +666,37 @@ def test_results_of_one_core_can_be_asked_for():
     assert "2 cores" in result.report().splitlines()[0]
     with pytest.raises(ConfigurationError, match="ran on cores 0, 1 only"):
         result.summary(2)
+
+
+def test_the_summary_is_of_both_cores():
+    """Core 0 stores twice as much as core 1, so that it ends last; both go through one HBM."""
+
+    def body(x, out):
+        own = nl.program_id(0)
+        for trip in range(8 if own == 0 else 4):
+            nl.store(out[own, trip], nl.load(x[own, trip]))
+        return out
+
+    specs = [neurosim.spec((2, 8, 128, 2048), "bfloat16")] * 2
+    result = neurosim.simulate(nki.jit(body)[2], values=False, partial_outputs=["output"])(*specs)
+    total, cores = result.summary(), [result.summary(core) for core in (0, 1)]
+    assert total["core"] == 0
+    assert total["makespan_ps"] == cores[0]["makespan_ps"] > cores[1]["makespan_ps"]
+    assert result.timeline is result.timelines[0]
+    assert total["engines"] == cores[0]["engines"]
+    assert total["lines"] == cores[0]["lines"]
+    for key in ("read_bytes", "written_bytes"):
+        assert total["hbm"][key] == cores[0]["hbm"][key] + cores[1]["hbm"][key]
+    assert total["hbm"]["peak_gb_per_s"] == cores[0]["hbm"]["peak_gb_per_s"]
+    assert total["instructions"] == 24
+    moved_ps = (total["hbm"]["read_bytes"] + total["hbm"]["written_bytes"]) * 1000 / total["hbm"]["peak_gb_per_s"]
+    assert total["mbu"] == pytest.approx(moved_ps / total["makespan_ps"])
+    assert cores[0]["roofline"]["least_ps"] < cores[0]["makespan_ps"]
+    assert round(moved_ps) <= total["roofline"]["least_ps"] <= total["makespan_ps"]
+    for core, own in zip(total["cores"], cores, strict=True):
+        for account in core["engines"].values():
+            assert account["busy_ps"] + sum(account["stall_ps"].values()) + account["idle_ps"] == core["makespan_ps"]
+        assert own["cores"] == [core]
 
 
 def test_a_program_of_two_cores_can_be_saved(tmp_path):
