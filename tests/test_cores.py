@@ -516,6 +516,8 @@ INTERRUPTED = """
 import os, signal, threading
 import nki, nki.isa as nisa, nki.language as nl, numpy as np
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+
 @nki.jit
 def kernel(x):
     if nl.program_id(0) == 0:
