@@ -52,11 +52,6 @@ class Tracker:
     _writers: dict[int, _Writers] = field(default_factory=dict)
     _stacks: dict[int, int] = field(default_factory=dict)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no ``affine_range`` is running."""
-        return not self._loops
-
     def affine(self, numbers: range, flush: Callable[[], None]) -> Iterator[LoopIndex]:
         """Yield the numbers of an ``affine_range``, and know the iteration meanwhile.
 

@@ -9,7 +9,6 @@ Source: NKI 0.1 documentation, ``nki.language.arange``, ``nki.language.mgrid``, 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
@@ -400,8 +399,3 @@ def boxes_of(mask: Any, shape: tuple[int, ...], call: str) -> list[Box]:
 def box_shape(box: Box) -> tuple[int, ...]:
     """Return the extents of a box."""
     return tuple(high - low for low, high in box)
-
-
-def positions(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield every index of a shape, the last axis quickest."""
-    return itertools.product(*(range(extent) for extent in shape))

@@ -11,10 +11,10 @@ from neurosim.dtypes import DType, float32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Box, boxes_of, whole_box
+from neurosim.nki.legacy.index import Box, boxes_of
 from neurosim.nki.legacy.roots import Fresh, Issue, Whole
-from neurosim.nki.legacy.state import Run, begin
-from neurosim.nki.legacy.tensor import READ, WRITE, Tensor, view_of
+from neurosim.nki.legacy.state import begin
+from neurosim.nki.legacy.tensor import WRITE, Tensor, view_of
 from neurosim.view import NkiTensor
 
 ON_CHIP = (Memory.sbuf, Memory.psum)
@@ -182,20 +182,3 @@ def in_place(call: str, mask: Any, target: Tensor) -> list[Box]:
 def wrap(tensor: NkiTensor) -> Tensor:
     """Return a legacy view of a machine's tensor."""
     return view_of(Whole(tensor))
-
-
-__all__ = [
-    "READ",
-    "Run",
-    "cast",
-    "column",
-    "common_shape",
-    "in_place",
-    "lanewise",
-    "moved_to_sbuf",
-    "result",
-    "spread_partitions",
-    "tile",
-    "whole_box",
-    "wrap",
-]

@@ -12,7 +12,7 @@ from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.errors import IllegalOperand
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Box, box_shape, boxes_of
+from neurosim.nki.legacy.index import Box, boxes_of
 from neurosim.nki.legacy.lowering import column, result, tile
 from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
@@ -242,6 +242,3 @@ def nc_match_replace8(
             )
 
     return result(call, source.shape, result_dtype(dtype, call, source), issue)
-
-
-__all__ = ["box_shape", "reduced_axes", "rowwise"]

@@ -15,7 +15,7 @@ from neurosim.errors import IllegalOperand
 from neurosim.nki import _sequences, isa
 from neurosim.nki.legacy.index import Affine
 from neurosim.nki.legacy.lowering import common_shape, lanewise, moved_to_sbuf, tile, wrap
-from neurosim.nki.legacy.promotion import promoted, result_dtype
+from neurosim.nki.legacy.promotion import result_dtype
 from neurosim.nki.legacy.state import begin, run_of
 from neurosim.nki.legacy.tensor import Tensor, dynamic_index
 from neurosim.numerics.act import ACTIVATIONS
@@ -203,5 +203,3 @@ def install() -> None:
 
 FUNCTIONS: Final = {name: Function(name) for name in (*ALU, *ACTIVATIONS, *_SEQUENCES)}
 """Every operator, by name."""
-
-__all__ = ["FUNCTIONS", "Function", "install", "negative", "promoted"]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from neurosim import dtypes
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.memory import array_bytes
@@ -305,6 +304,3 @@ def device_print(prefix: str, x: Any = None, *, mask: Any = None) -> None:
     """Print a tile's values now, behind a prefix."""
     begin("nl.device_print")
     print(prefix, x)
-
-
-BOOL = dtypes.bool_
