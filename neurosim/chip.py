@@ -170,6 +170,7 @@ class GpSimd:
     memset_latency_cycles: float = _in("cycles")
     gather_overhead_cycles: float = _in("cycles")
     gather_unroll: int = _in("count")
+    topk_cycles_per_element: float = _in("cycles/element")
     random_cycles_per_element: float = _in("cycles/element")
     partition_reduce_cycles_per_element: float = _in("cycles/element")
 

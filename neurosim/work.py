@@ -41,6 +41,7 @@ class Lanewise:
         pointers: per-partition operands ([P, 1] tiles) fetched before the stream begins.
         table: activation function whose table must be loaded, None for none.
         run_elements: elements that lie side by side for each index, where the law gathers.
+        results: elements that come out, where the law counts them apart from those that go in.
         quick: whether the operator is one that the manual lets pass faster on 16-bit floats.
     """
 
@@ -51,6 +52,7 @@ class Lanewise:
     pointers: int = 0
     table: str | None = None
     run_elements: int = 1
+    results: int = 0
     quick: bool = False
 
 

@@ -1,4 +1,4 @@
-"""The eight largest elements of a row, and where eight given values stand in it.
+"""The largest elements of a row and where they are, and where eight given values stand in it.
 
 Special values: the largest elements follow ``alu.maximum``, so a NaN is the largest of all and +0 comes before -0.
 Values are found by ``==``: a NaN is never found, and the two zeros are one value (both *assumed*).
@@ -26,6 +26,30 @@ _INF_BITS: Final = np.int32(0x7F800000)
 _NAN_BITS: Final = np.int32(0x7FC00000)
 
 
+def _keys(x: F32Array) -> NDArray[np.int32]:
+    """Return integers that sort as the floats do, NaNs as the largest."""
+    bits = np.ascontiguousarray(x).view(np.int32)
+    keys: NDArray[np.int32] = bits ^ ((bits >> np.int32(31)) & _MAGNITUDE)  # a negative float's magnitude is inverted
+    keys[(bits & _MAGNITUDE) > _INF_BITS] = _MAGNITUDE
+    return keys
+
+
+def highest(x: F32Array, count: int) -> NDArray[np.int64]:
+    """Return the places of the ``count`` largest elements of each row, in ascending order of their values.
+
+    Of equal elements the first counts as the largest: it is taken first, and comes last in the result.
+
+    Args:
+        x: float32 (P, N).
+        count: at most N.
+
+    Returns:
+        int64 (P, count).
+    """
+    order = np.argsort(-_keys(x).astype(np.int64), axis=1, kind="stable")
+    return np.ascontiguousarray(order[:, :count][:, ::-1])
+
+
 def largest(x: F32Array) -> F32Array:
     """Return the eight largest elements of each row, descending.
 
@@ -35,10 +59,7 @@ def largest(x: F32Array) -> F32Array:
     Returns:
         float32 (P, 8); NaNs as 0x7FC00000.
     """
-    bits = np.ascontiguousarray(x).view(np.int32)
-    # integers that sort as the floats do: a negative float has its magnitude bits inverted
-    keys = bits ^ ((bits >> np.int32(31)) & _MAGNITUDE)
-    keys[(bits & _MAGNITUDE) > _INF_BITS] = _MAGNITUDE
+    keys = _keys(x)
     if keys.shape[1] > COUNT:
         keys = np.partition(keys, keys.shape[1] - COUNT, axis=1)[:, -COUNT:]
     keys = np.sort(keys, axis=1)[:, ::-1]

@@ -411,6 +411,13 @@ def _gpsimd_partition_reduce(work: Lanewise, chip: Chip) -> _Cycles:
     return _gpsimd_at(work, chip, chip.gpsimd.partition_reduce_cycles_per_element)
 
 
+def _gpsimd_topk(work: Lanewise, chip: Chip) -> _Cycles:
+    """As documented: 4 n + K cycles; each group of 16 partitions has a core of its own."""
+    gpsimd = chip.gpsimd
+    issue = work.elements * gpsimd.topk_cycles_per_element + work.results
+    return _Cycles(issue, issue + gpsimd.drain_cycles)
+
+
 def _gpsimd_memset(work: Lanewise, chip: Chip) -> _Cycles:
     gpsimd = chip.gpsimd
     cycles = gpsimd.memset_latency_cycles + work.elements * gpsimd.cycles_per_element
@@ -460,6 +467,9 @@ LAWS: Final[Mapping[Engine, Mapping[str, _Law]]] = {
         "affine_select": _gpsimd,
         "local_gather": _gpsimd_local_gather,
         "n_gather": _gpsimd,
+        "nonzero": _gpsimd,
+        "sequence_bounds": _gpsimd,
+        "topk": _gpsimd_topk,
         "memset": _gpsimd_memset,
         "random": _gpsimd_random,
         "random_state": _gpsimd,

@@ -33,6 +33,8 @@ from isa.matmul import nc_matmul as nc_matmul
 from isa.matmul_mx import nc_matmul_mx as nc_matmul_mx
 from isa.memset import memset as memset
 from isa.partition_reduce import tensor_partition_reduce as tensor_partition_reduce
+from isa.positions import nonzero_with_count as nonzero_with_count
+from isa.positions import sequence_bounds as sequence_bounds
 from isa.predicated import tensor_copy_predicated as tensor_copy_predicated
 from isa.quantize import quantize_mx as quantize_mx
 from isa.range_select import range_select as range_select
@@ -55,6 +57,7 @@ from isa.shuffle import nc_stream_shuffle as nc_stream_shuffle
 from isa.tensor_scalar import tensor_scalar as tensor_scalar
 from isa.tensor_scalar_reduce import tensor_scalar_reduce as tensor_scalar_reduce
 from isa.tensor_tensor import tensor_tensor as tensor_tensor
+from isa.topk import topk as topk
 from isa.transpose import nc_transpose as nc_transpose
 from neurosim.activations import OutOfRangeWarning as OutOfRangeWarning
 from neurosim.devices import load_chip
@@ -71,6 +74,9 @@ from neurosim.nki._missing import missing
 from neurosim.scalar_registers import VirtualRegister as VirtualRegister
 
 __all__ = [
+    "topk",
+    "sequence_bounds",
+    "nonzero_with_count",
     "NkiInstruction",
     "NkiValidationError",
     "VirtualRegister",
@@ -158,13 +164,7 @@ def get_nc_sub_version() -> int:
     return 0
 
 
-_NOT_BUILT = frozenset(
-    [
-        "nonzero_with_count",
-        "sequence_bounds",
-        "topk",
-    ]
-)
+_NOT_BUILT = frozenset([])
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,114 @@
+"""The K largest of up to 65535 elements and where they are, on GpSimd.
+
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``topk`` (NKI 0.6). Where the results lie:
+``nki/library/api/sparse-attention-indexer-mx-bf16score.rst``, whose description of the instruction's output is followed
+here; the text of ``topk`` itself only says that the results are ``[par_dim, k]`` and ascending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim import dtypes
+from neurosim.chip import Chip
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
+from neurosim.lanes import Lanes
+from neurosim.memory import Mask
+from neurosim.numerics import convert, search
+from neurosim.rules import Broken, dtype_in, same_elements, same_partitions
+from neurosim.streams import stream
+from neurosim.work import Lanewise, Work
+
+CORE: Final = 16
+"""Partitions that one GpSimd core is tied to, and that a snake goes through."""
+_N: Final = (8, 65535)
+_MOST_RESULTS: Final = 32767
+
+
+class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
+    """val_dst, idx_dst = the K largest of n elements of each group of 16 partitions and their places, ascending.
+
+    Element i of a group lies in partition i mod 16, column i div 16 of ``src``; only the first ``n`` are looked at.
+    K is the number of columns of ``val_dst``. Result j lies in partition j mod 16, column j div 16 as well, so that
+    further columns are not written (*assumed* of these). Places count elements of the snake. *Assumed*: of equal
+    elements the first is taken first and comes last; a NaN is the largest, and +0 comes after -0, as in ``max8``.
+    """
+
+    val_dst: Tile = Out(Memory.sbuf)
+    idx_dst: Tile = Out(Memory.sbuf)
+    src: Tile = In(Memory.sbuf)
+    n: int
+    name: str | None = None
+
+    def rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Whole groups of partitions, bfloat16 with uint32 places, 8 to 65535 elements, no more results than these."""
+        yield same_partitions("val_dst", self.val_dst, "src", self.src)
+        yield same_elements("val_dst", self.val_dst, "idx_dst", self.idx_dst)
+        yield dtype_in("src", self.src, (dtypes.bfloat16,))
+        yield dtype_in("val_dst", self.val_dst, (dtypes.bfloat16,))
+        yield dtype_in("idx_dst", self.idx_dst, (dtypes.uint32,))
+        if self.src.partitions % CORE:
+            yield Broken(f"src has {self.src.partitions} partitions; it must be a multiple of {CORE}")
+        count: Any = self.n
+        low, high = _N
+        if isinstance(count, bool) or not isinstance(count, Integral) or not low <= int(count) <= high:
+            yield Broken(f"n {count!r} is not an int from {low} to {high}")
+            return
+        count = int(count)
+        there, results = CORE * self.src.free_elements, self.val_dst.free_elements
+        if count > there:
+            yield Broken(f"n is {count}; 16 partitions of src hold {there}", (f"src  {self.src.describe()}",))
+        if results > min(count, _MOST_RESULTS):
+            what = f"val_dst asks for {results} results; at most {min(count, _MOST_RESULTS)} can be had"
+            yield Broken(what, (f"n        {count}", f"val_dst  {self.val_dst.describe()}"))
+
+    def _groups(self, lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return elements [P, columns] as snakes [groups, 16 · columns]."""
+        by_core = lanes.reshape(len(lanes) // CORE, CORE, -1)
+        return by_core.transpose(0, 2, 1).reshape(len(by_core), -1)
+
+    def _laid_out(self, results: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return results [groups, K] as the tiles have them, [P, K], with zeros where none is."""
+        groups, count = results.shape
+        snake = np.zeros((groups, CORE * count), results.dtype)
+        snake[:, :count] = results
+        return snake.reshape(groups, count, CORE).transpose(0, 2, 1).reshape(-1, count)
+
+    def execute(self, lanes: Lanes) -> None:
+        """Widen to compare, move bits."""
+        elements = self._groups(lanes.bits(self.src))[:, : self.n]
+        places = search.highest(convert.widen(elements, self.src.dtype), self.val_dst.free_elements)
+        values = np.take_along_axis(elements, places, axis=1)
+        written = self._written()
+        lanes.put_bits(self.val_dst, self._laid_out(values), where=written)
+        lanes.put_bits(self.idx_dst, self._laid_out(places.astype(np.uint32)), where=written)
+
+    def _written(self) -> Mask:
+        count = self.val_dst.free_elements
+        return self._laid_out(np.ones((self.val_dst.partitions // CORE, count), np.bool_))
+
+    def written(self) -> Holes:
+        """K places of each group."""
+        written = self._written()
+        return {"val_dst": written, "idx_dst": written}
+
+    def holes(self, holes: Holes) -> Holes:
+        """A hole among the n elements reaches all results of its group."""
+        used = self._groups(holes["src"].reshape(self.src.partitions, -1))[:, : self.n]
+        rows = np.repeat(used.any(axis=1), CORE)[:, None]
+        mask = np.broadcast_to(rows, (self.val_dst.partitions, self.val_dst.free_elements))
+        return {"val_dst": mask, "idx_dst": mask}
+
+    def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
+        """N elements in, K results out."""
+        results = self.val_dst.free_elements
+        return (Lanewise("topk", self.n, (stream(self.src),), stream(self.val_dst), results=results),)
+
+
+topk = emit(Topk)
