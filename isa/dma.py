@@ -86,6 +86,13 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
                 (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
                 "copy through an SBUF tile: gather first, then scatter",
             )
+        for tile in (self.dst, self.src):
+            if isinstance(tile, IndirectTensor) and tile.index.free_elements != 1:
+                yield Broken(
+                    f"the index has {tile.index.free_elements} columns; it must have one",
+                    (f"index  {tile.index.describe()}",),
+                    "only dma_transpose takes more",
+                )
         if self._gathers() and self.dge_mode is DgeMode.hwdge:
             yield Broken("dge_mode.hwdge with one index per row", (), "only dge_mode.swdge gathers and scatters")
 

@@ -69,8 +69,8 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
             yield Broken("oob_mode.skip with places that are known", numbers, "leave it out")
 
     def _in_place_rules(self, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
-        if not all(tile.per_lane for tile in self._dynamic()):
-            yield Broken("one index moves a whole tensor", numbers, "only one index per row is taken (vector_offset)")
+        if not all(tile.per_lane and tile.index.free_elements == 1 for tile in self._dynamic()):
+            yield Broken("an index that is no column with one per row", numbers, "pass vector_offset=, of shape (P, 1)")
         if len(self.srcs) != 2:
             yield Broken(f"{len(self.srcs)} sources with one index per row; it must be 2", numbers)
             return

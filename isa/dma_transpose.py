@@ -37,10 +37,10 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
 
     ``src`` is in HBM or SBUF and has elements of 2 or 4 bytes; ``dst`` is in SBUF and has exactly the transposed
     shape, so that rows have at most 128 elements. The one permutation of a rank may be given as ``axes``. A source
-    with one index per row is gathered first; ``oob_mode`` speaks of the indices of dynamic sources. With
-    ``dge_mode.unknown`` hardware descriptors are made where their rules hold, else the ring is static, and Sync
-    triggers either (*assumed*); GpSimd gathers. Before NKI 0.4 dst may lack axes of extent 1; before 0.6 hardware
-    descriptors take 16 rows of 128 only.
+    with one index per row is gathered first (an index of several columns counts column after column); ``oob_mode``
+    speaks of the indices of dynamic sources. With ``dge_mode.unknown`` hardware descriptors are made where their rules
+    hold, else the ring is static, and Sync triggers either (*assumed*); GpSimd gathers. Before NKI 0.4 dst may lack
+    axes of extent 1; before 0.6 hardware descriptors take 16 rows of 128 only.
     """
 
     is_dma = True
@@ -114,6 +114,12 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
             yield Broken(f"gathered rows are a multiple of {BLOCK}, of elements of 2 bytes", numbers)
         if index.dtype != uint32:
             yield Broken(f"the index is {index.dtype}; it must be uint32", (*numbers, f"index  {index.describe()}"))
+        if index.partitions % BLOCK or (index.free_elements > 1 and index.partitions != chip.partitions):
+            yield Broken(
+                f"the index has {index.partitions} partitions of {index.free_elements}; they must be a "
+                f"multiple of {BLOCK}, and {chip.partitions} where it has several columns",
+                (*numbers, f"index  {index.describe()}"),
+            )
         if len(shape) == 4 and 1 not in shape[1:3]:
             yield Broken("src has 4 axes; then one of the two in the middle has extent 1", numbers)
 

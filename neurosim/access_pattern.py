@@ -54,7 +54,7 @@ def _dynamic(base: NkiTensor, pairs: Pairs, start: int, scalar: Any, vector: Any
         return by_scalar(_static(base, pairs, start, call), scalar, step, extent, call)
     if dim != 0:
         raise IllegalOperand(f"{call}: vector_offset chooses along axis 0 only, not {dim}")
-    return by_lane(_static(base, [(0, 1), *pairs[1:]], start, call), vector, step, extent, call)
+    return by_lane(_static(base, [(0, 1), *pairs[1:]], start, call), vector, step, extent, call, rows=pairs[0][1])
 
 
 def _reinterpreted(tensor: NkiTensor, dtype: Any) -> NkiTensor:

@@ -26,7 +26,8 @@ class IndirectTensor(NkiTensor):
     """A view at ``start + index · index_step`` elements, for an index that an on-chip tile holds.
 
     Attributes:
-        index: SBUF tile of int32 or uint32: [lanes, 1] for one index per row of axis 0, [1, 1] for one in all.
+        index: SBUF tile of int32 or uint32: [P, N] for one index per row of axis 0, column after column (rows beyond
+            the view's are not used); [1, 1] for one in all.
         index_step: elements that one unit of the index moves the view.
         limit: number of valid indices, from 0.
         per_lane: whether each row of axis 0 has its own index.
@@ -85,12 +86,24 @@ class IndirectTensor(NkiTensor):
                 advice="view the tensor before selecting from it",
             )
         static = super()._with(shape, steps, partition_axis, start_partition, free_offset)
-        if self.per_lane and (static.shape[0] != self.index.partitions or static.steps[0] != 0):
+        if self.per_lane and (static.shape[0] != self.shape[0] or static.steps[0] != 0):
             raise IllegalOperand(
                 f"{self.describe()}: axis 0 has one index per row and stays whole and first",
                 advice="slice the index instead",
             )
         return _attach(static, self.index, self.index_step, self.limit, self.per_lane)
+
+    def _used(self) -> int:
+        """Return how many entries of the index are used."""
+        return self.shape[0] if self.per_lane else 1
+
+    def used(self, mask: Mask | None) -> Mask | None:
+        """Return the part of ``mask``, which is over the index, that is used."""
+        if mask is None:
+            return None
+        rows, columns = self.index.partitions, self.index.free_elements
+        keep = (np.arange(rows * columns) < self._used()).reshape(columns, rows).T
+        return mask & keep.reshape(mask.shape)
 
     def resolved(self, *, skip: bool, values: bool) -> IndirectTensor:
         """Return this view with its indices read; without ``values`` they are assumed to be 0.
@@ -100,12 +113,13 @@ class IndirectTensor(NkiTensor):
         """
         if self.index.buffer is Memory.state:
             values = cast(Any, self.index).known  # a register may be known in runs without values
-        lanes = self.index.lanes().reshape(-1).astype(np.int64) if values else np.zeros(self.index.size, np.int64)
+        count = self._used()
+        lanes = self.index.lanes().T.reshape(-1)[:count].astype(np.int64) if values else np.zeros(count, np.int64)
         valid = (lanes >= 0) & (lanes < self.limit)
         if not valid.all() and not skip:
             lane = int(np.flatnonzero(~valid)[0])
             raise OutOfBounds(
-                f"index {lanes[lane]} of lane {lane} into {self.describe()}",
+                f"index {lanes[lane]} of {self._lane(lane)} into {self.describe()}",
                 numbers=(f"{self.limit} indices are valid: 0 to {self.limit - 1}", f"index  {self.index.describe()}"),
                 advice="check the indices, or pass oob_mode=nisa.oob_mode.skip to leave such rows out",
             )
@@ -114,6 +128,10 @@ class IndirectTensor(NkiTensor):
         found._valid = None if valid.all() else valid
         found._is_assumed = not values
         return found
+
+    def _lane(self, lane: int) -> str:
+        rows = self.index.partitions
+        return f"lane {lane}" if self.index.free_elements == 1 else f"row {lane}, index[{lane % rows}, {lane // rows}],"
 
     def _at(self) -> Any:
         """Return what to index an array over ``reach`` with, for all elements of this view."""
@@ -235,8 +253,12 @@ def by_scalar(static: NkiTensor, index: Any, index_step: int, extent: int, call:
     return _attach(static, index, index_step, _limit(static, index_step, extent, 0), False)
 
 
-def by_lane(static: NkiTensor, index: Any, index_step: int, extent: int, call: str) -> IndirectTensor:
-    """Return ``static``, whose axis 0 stands for one row, with a row per index of an SBUF column.
+def by_lane(
+    static: NkiTensor, index: Any, index_step: int, extent: int, call: str, rows: int | None = None
+) -> IndirectTensor:
+    """Return ``static``, whose axis 0 stands for one row, with a row per index.
+
+    The index is an SBUF column; with ``rows``, a tile of at least so many entries, taken column after column.
 
     Raises:
         IllegalOperand: an index that is not an int32 or uint32 column in SBUF, or a tensor that is not in HBM.
@@ -244,15 +266,25 @@ def by_lane(static: NkiTensor, index: Any, index_step: int, extent: int, call: s
     if not static.buffer.is_hbm:
         raise IllegalOperand(f"{call}: the tensor is in {static.buffer.label}; it must be in HBM")
     lanes = index.partitions if isinstance(index, NkiTensor) else 1
-    _check_index(index, lanes, call)
+    _check_index(index, lanes, call, columns=None if rows else 1)
+    if rows and index.size < rows:
+        raise IllegalOperand(
+            f"{call}: {rows} rows and {index.size} indices",
+            numbers=(f"index  {index.describe()}",),
+            advice="the first pair of the pattern counts rows; each has an index of its own",
+        )
     limit = _limit(static, index_step, extent, 1)
-    rows = static._with((lanes, *static.shape[1:]), (0, *static.steps[1:]))
-    return _attach(rows, index, index_step, limit, True)
+    chosen = static._with((rows or lanes, *static.shape[1:]), (0, *static.steps[1:]))
+    return _attach(chosen, index, index_step, limit, True)
 
 
-def _check_index(index: Any, partitions: int, call: str) -> None:
-    is_tile = isinstance(index, NkiTensor) and not index.is_indirect()
-    if not is_tile or index.buffer is not Memory.sbuf or index.dtype not in (int32, uint32) or index.free_elements != 1:
+def _check_index(index: Any, partitions: int, call: str, columns: int | None = 1) -> None:
+    is_tile = (
+        isinstance(index, NkiTensor)
+        and not index.is_indirect()
+        and index.free_elements == (columns or index.free_elements)
+    )
+    if not is_tile or index.buffer is not Memory.sbuf or index.dtype not in (int32, uint32):
         what = index.describe() if isinstance(index, NkiTensor) else repr(index)
         raise IllegalOperand(
             f"{call}: the index is {what}",

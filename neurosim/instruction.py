@@ -268,12 +268,12 @@ class Instruction:
                 )
             value = value.grouped(self.engines)
             self._raise(operand_rules(name, value, kernel.chip))
-            mask = value.used(mask)
         elif not operand.dynamic:
             raise IllegalOperand(
                 f"{self.mnemonic}: {name} {value.describe()} has a place that is known at run time only",
                 advice="load it with nisa.dma_copy first, which takes such views",
             )
+        mask = value.used(mask)
         if mask is not None and mask.any():
             self._hole(kernel, f"index of {name}", index, mask, _INDEX)
         value = value.resolved(skip=self.skips_out_of_bounds(), values=kernel.values)

@@ -64,6 +64,39 @@ def test_a_part_of_each_row_from_an_offset(dtype):
     assert (out == TABLE[[5, 0, 39], 3:5]).all()
 
 
+def test_the_pattern_says_how_many_rows_there_are():
+    """Indices after these are not used, and need not be written."""
+
+    def part(table, index):
+        idx = nl.ndarray((5, 1), dtype=index.dtype)
+        nisa.dma_copy(dst=idx[0:3], src=index)
+        tile = nl.ndarray((3, 6), dtype=table.dtype)
+        nisa.dma_copy(dst=tile, src=table.ap([[6, 3], [1, 6]], vector_offset=idx, indirect_dim=0))
+        out = nl.ndarray((3, 6), dtype=table.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    assert (nki.simulate(part)(TABLE, column([5, 0, 39])) == TABLE[[5, 0, 39]]).all()
+
+
+def test_a_row_without_an_index_is_refused():
+    def more(table, index):
+        return table.ap([[6, 4], [1, 6]], vector_offset=load(index), indirect_dim=0)
+
+    with pytest.raises(IllegalOperand, match="4 rows and 3 indices"):
+        nki.simulate(more)(TABLE, column([5, 0, 39]))
+
+
+def test_several_columns_are_for_transposes():
+    def copied(table, index):
+        tile = nl.ndarray((4, 6), dtype=table.dtype)
+        nisa.dma_copy(dst=tile, src=table.ap([[6, 4], [1, 6]], vector_offset=load(index), indirect_dim=0))
+        return table
+
+    with pytest.raises(IllegalOperand, match="the index has 2 columns; it must have one"):
+        nki.simulate(copied)(TABLE, np.zeros((2, 2), np.int32))
+
+
 @pytest.mark.parametrize("bad", [-1, 40, 2**31 - 1])
 def test_an_index_out_of_range_names_lane_index_and_limit(bad):
     with pytest.raises(OutOfBounds) as error:

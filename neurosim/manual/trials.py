@@ -197,6 +197,9 @@ def _tensor(
     index, _ = _tensor(kernel, dtype, f"{name}_index", tile.index, "whole", np.random.default_rng(7))
     if tile.how.startswith("take"):
         return view.indirect(index, int(tile.how.split()[1])), view
+    if tile.how == "gather" and index.free_elements > 1:
+        (step, _), *rest = view.get_pattern()
+        return view.ap([[step, index.size], *rest], vector_offset=index), view
     return view.vector_select(0, index) if tile.how == "gather" else view.select(0, index), view
 
 

@@ -138,6 +138,31 @@ def test_gathered_rows(rng, shape, mode):
     np.testing.assert_array_equal(got, np.transpose(source[index[:, 0]], ORDER[len(shape)]))
 
 
+@pytest.mark.parametrize("rows", [256, 240, 128])
+@pytest.mark.parametrize("shape", [(300, 32), (300, 4, 32), (300, 1, 4, 32)])
+def test_an_index_of_several_columns_counts_column_after_column(rng, shape, rows):
+    """flat_indices = indices.T.flatten()[:src.shape[0]], as documented."""
+
+    def body(source, index):
+        tile = nl.ndarray(index.shape, index.dtype, nl.sbuf)
+        nisa.dma_copy(dst=tile, src=index)
+        (step, _), *rest = source.get_pattern()
+        made = nl.ndarray((source.shape[-1], *source.shape[1:-1], rows), source.dtype, nl.sbuf)
+        nisa.dma_transpose(dst=made, src=source.ap([[step, rows], *rest], vector_offset=tile, indirect_dim=0))
+        out = nl.ndarray(made.shape, made.dtype, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=made)
+        return out
+
+    source = rng.integers(0, 2**15, shape).astype(np.uint16)
+    index = rng.integers(0, 300, (128, 2)).astype(np.uint32)
+    flat = index.T.flatten()[:rows]
+    index.T.reshape(-1)[rows:] = 2**31  # what is not used may be anything
+    np.testing.assert_array_equal(run(body, source, index), np.transpose(source[flat], ORDER[len(shape)]))
+    index[5, 0] = 300
+    with pytest.raises(OutOfBounds, match=r"index 300 of row 5, index\[5, 0\], into"):
+        run(body, source, index)
+
+
 def test_indices_out_of_bounds(rng):
     source = rng.integers(1, 99, (64, 32)).astype(np.uint16)
     index = np.arange(16, dtype=np.uint32).reshape(16, 1)
