@@ -74,7 +74,7 @@ def index() -> str:
         f"keeps these pages current. Which dtypes work: [{DTYPES}]({DTYPES}).",
         table(("Instruction", "Engines", *titles(), "What it does", "Declared in"), list(rows(linked=True))),
         "## Not built yet",
-        f"Names that NKI 0.6 documents and that raise `Unsupported` here: {missing}.",
+        f"Names that NKI 0.6 documents and that raise `Unsupported` here: {missing or 'none'}.",
     )
     return "\n\n".join(parts) + "\n"
 

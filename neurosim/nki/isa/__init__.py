@@ -164,7 +164,7 @@ def get_nc_sub_version() -> int:
     return 0
 
 
-_NOT_BUILT = frozenset([])
+_NOT_BUILT: frozenset[str] = frozenset()
 
 
 def __getattr__(name: str) -> Any:

@@ -262,12 +262,12 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
     source = tile(segment_ids, "segment_ids", call)
     begin(call)
     moved = source.resolve(call)
-    return result(
-        call,
-        (source.shape[0], 2, source.size // source.shape[0]),
-        result_dtype(dtype, call, source),
-        lambda target: isa.sequence_bounds(dst=target.resolve(call, use=WRITE), segment_ids=moved),
-    )
+
+    def issue(target: Tensor) -> None:
+        isa.sequence_bounds(dst=target.resolve(call, use=WRITE), segment_ids=moved)
+
+    shape = (source.shape[0], 2, source.size // source.shape[0])
+    return result(call, shape, result_dtype(dtype, call, source), issue)
 
 
 def tensor_scalar_cumulative(
