@@ -229,7 +229,7 @@ def test_gathering_needs_trn2():
         (((2, 2, 2, 2, 2), np.float16), {"shape": (2, 2)}, "src has 5 axes; it may have 2, 3 or 4"),
         (((16, 32), np.float16), {"priority": 1}, "priority= needs NeuronCore-v4 (trn3)"),
         (((16, 32), np.float16), {"oob_mode": nisa.oob_mode.skip}, "oob_mode.skip with a source whose place is known"),
-        (((16, 32), np.float16), {"oob_mode": 1}, "oob_mode=1 is not a nisa.oob_mode"),
+        (((16, 32), np.float16), {"oob_mode": 7}, "oob_mode=7 is not a nisa.oob_mode"),
         (((16, 32), np.float16), {"dge_mode": "hwdge"}, "dge_mode='hwdge' is not a nisa.dge_mode"),
         (((16, 32), np.float16), {"dge_mode": nisa.dge_mode.swdge}, "software descriptors transpose dynamic sources"),
         (((16, 32), np.float32), {"dge_mode": nisa.dge_mode.hwdge}, "src is float32, not a dtype of 2 bytes"),
