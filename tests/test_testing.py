@@ -16,7 +16,7 @@ import neurosim
 from neurosim import dtypes
 from neurosim.testing import assert_close, assert_ulp, ulp_distance, ulp_of
 
-FLOATS = [dtype for dtype in dtypes.ALL if dtype.is_float and dtype.exponent_bits and dtype.mantissa_bits]
+FLOATS = [dtype for dtype in dtypes.ALL if dtype.is_float and dtype != dtypes.tfloat32]  # its arrays are float32's
 SMALL = [dtype for dtype in FLOATS if dtype.size_bytes <= 2]
 
 
