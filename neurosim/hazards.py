@@ -1,22 +1,26 @@
 """Data races: two cores that access the same bytes of shared memory with no meeting in between.
 
 Cores are ordered by their meetings alone. A launch has at most two cores, so a meeting of both splits the record into
-epochs: what lies in different epochs is ordered, and what two cores do in the same epoch is not. Which bytes meet is
-decided exactly, from access patterns.
+epochs: what lies in different epochs is ordered, and what two cores do in the same epoch is not. Within an epoch one
+core ran to its end before the other began. Which bytes meet is decided exactly, from access patterns.
 
 Where both cores store the same, as kernels do where dividing the work is not worth it, their order shows nowhere: a
-write that changes no byte of what the other core has written in the epoch is no race with that write, nor is a core's
-read of what both have written. Nor do writes race where the core that ran last leaves the whole tensor as the other had
-left it: whichever write comes last, it is the same. Without values, writes by one line to one place count as equal.
+write that changes no byte is no race with what the other core has written in the epoch, nor is a core's read of what
+both have written, unless the bytes had other values meanwhile. Nor do writes race where the core that ran last leaves
+the whole tensor as the other had left it: whichever write comes last, it is the same. Without values, writes by one
+line to one place count as equal. What an instruction adds to in place, it also reads.
 
-What the operands of a dynamic address reach is known at run time only, and the record keeps no more than what they
-could reach at most. Such accesses are left out: two cores that scatter rows into one tensor are usual, and right.
+The place of an operand with a dynamic address is known at run time only. A run with values notes which rows it chose;
+without values, such accesses are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +30,7 @@ from neurosim.errors import DataRace
 from neurosim.memory import SharedWrites
 from neurosim.program import Access, Program, Signature
 from neurosim.regions import COVERS, Region, candidates, region_of, relation
+from neurosim.work import Handshake
 
 Ints = NDArray[np.int64]
 
@@ -45,6 +50,8 @@ class _Touch(NamedTuple):
 
 _Spans = dict[_Touch, tuple[int, int]]
 """By touch, its first and its last record."""
+_Near = dict[_Touch, list[_Touch]]
+"""By touch, those that may have bytes in common with it."""
 
 
 class Race(NamedTuple):
@@ -68,7 +75,7 @@ def check_races(program: Program, written: SharedWrites | None = None) -> None:
 
     Args:
         program: the record.
-        written: where cores wrote the same; None where no values were computed.
+        written: where cores wrote, and where they wrote the same; None where no values were computed.
 
     Raises:
         DataRace: the race whose second access comes first in the record.
@@ -99,11 +106,9 @@ def races(program: Program, written: SharedWrites | None = None) -> Iterator[Rac
     if not len(owners) or owners.min() == owners.max():
         return
     operands = Operands.of(program)
-    regions = [region for signature in program.signatures for region in _regions(signature)]
-    writes = np.array([p.access != Access.READ for s in program.signatures for p in s.patterns], dtype=bool)
-    known = np.array([region is not None for region in regions], dtype=bool)
+    places = _Places(program, {} if written is None else written.rows)
     core = owners[operands.record]
-    keep = known[operands.pattern] & _shared(core, operands.storage, len(program.storages))
+    keep = places.counts[operands.pattern] & _shared(core, operands.storage, len(program.storages))
     for first, count in program.meetings:
         keep &= (operands.record < first) | (operands.record >= first + count)
     epochs = np.searchsorted([first for first, _ in program.meetings], operands.record, side="right")
@@ -111,26 +116,83 @@ def races(program: Program, written: SharedWrites | None = None) -> Iterator[Rac
     order = order[np.lexsort((operands.record[order], epochs[order], operands.storage[order]))]
     borders = np.flatnonzero(np.diff(operands.storage[order]) | np.diff(epochs[order])) + 1
     for part in np.split(order, borders):
-        if writes[operands.pattern[part]].any() and len(np.unique(core[part])) > 1:
-            storage = int(operands.storage[part[0]])
+        if places.writes[operands.pattern[part]].any() and len(np.unique(core[part])) > 1:
             quiet = _repeated(program, operands.record[part]) if written is None else written.silent
             touches: _Spans = {}
-            for place in part.tolist():
-                region = regions[operands.pattern[place]]
-                assert region is not None
-                offset, record = int(operands.offset[place]) + region[1], int(operands.record[place])
-                does_write = bool(writes[operands.pattern[place]])
-                touch = _Touch(int(core[place]), does_write, does_write and record in quiet, region[0], offset)
-                touches[touch] = (touches.get(touch, (record, record))[0], record)
-            agreed = written is not None and (storage, int(epochs[part[0]])) in written.agreed
-            yield from _conflicts(storage, touches, agreed)
+            for number in part.tolist():
+                pattern, record = int(operands.pattern[number]), int(operands.record[number])
+                for region, low in places.of(pattern, record):
+                    offset = int(operands.offset[number]) + low
+                    for writes in places.does(pattern):
+                        touch = _Touch(int(core[number]), writes, writes and record in quiet, region, offset)
+                        touches[touch] = (touches.get(touch, (record, record))[0], record)
+            storage, epoch = int(operands.storage[part[0]]), int(epochs[part[0]])
+            pairs = _conflicts(storage, touches, int(core[part[0]]))
+            if written is not None and (storage, epoch) in written.agreed:
+                pairs = (race for race in pairs if not (race.first_writes and race.second_writes))
+            yield from pairs
 
 
-def _regions(signature: Signature) -> Iterator[tuple[Region, int] | None]:
-    """Yield the region of each operand, None for those that have no fixed place."""
+class _Places:
+    """What the operands of a program touch, by pattern.
+
+    Attributes:
+        counts: whether the operand touches shared memory at all.
+        writes: whether it writes.
+    """
+
+    def __init__(self, program: Program, rows: Mapping[tuple[int, str], tuple[int, ...]]) -> None:
+        self._patterns = [pattern for signature in program.signatures for pattern in signature.patterns]
+        self._dynamic = [dynamic for signature in program.signatures for dynamic in _dynamic(signature)]
+        self._regions = [region_of(pattern) for pattern in self._patterns]
+        self._rows = rows
+        touching = [_touches(signature) for signature in program.signatures for _ in signature.patterns]
+        self.counts = np.array(
+            [touches and pattern.memory.is_hbm for touches, pattern in zip(touching, self._patterns, strict=True)],
+            dtype=bool,
+        )
+        self.writes = np.array([pattern.access != Access.READ for pattern in self._patterns], dtype=bool)
+
+    def does(self, pattern: int) -> tuple[bool, ...]:
+        """Return what an operand does, as values of ``writes``: what it adds to in place, it reads first."""
+        access = self._patterns[pattern].access
+        return (False, True) if access is Access.ACCUMULATE else (access is Access.WRITE,)
+
+    def of(self, pattern: int, record: int) -> Iterator[tuple[Region, int]]:
+        """Yield the regions of an operand, with the first byte of each relative to the slot; none that is unknown."""
+        if not self._dynamic[pattern]:
+            found = self._regions[pattern]
+            if found is not None:
+                yield found
+            return
+        reach = self._patterns[pattern]
+        for row, count, step in _runs(self._rows.get((record, reach.role), ())):
+            shape, steps = (count, *reach.shape[1:]), (step * reach.steps[0], *reach.steps[1:])
+            found = region_of(replace(reach, shape=shape, steps=steps))
+            if found is not None:
+                yield found[0], found[1] + row * reach.steps[0] * reach.dtype.size_bytes
+
+
+def _touches(signature: Signature) -> bool:
+    """Return whether operands are accessed: cores that wait for each other only name what they wait for."""
+    return not any(isinstance(work, Handshake) for work in signature.work)
+
+
+def _dynamic(signature: Signature) -> Iterator[bool]:
+    """Yield for each operand whether its place is known at run time only."""
     dynamic = {pattern.role.removeprefix("index of ") for pattern in signature.patterns if "index of" in pattern.role}
     for pattern in signature.patterns:
-        yield None if pattern.role in dynamic or not pattern.memory.is_hbm else region_of(pattern)
+        yield pattern.role in dynamic
+
+
+def _runs(rows: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """Yield (first, count, step) of rows: as one progression where they are one, else each alone."""
+    step = rows[1] - rows[0] if len(rows) > 1 else 1
+    if rows and rows == tuple(range(rows[0], rows[-1] + 1, step)):
+        yield rows[0], len(rows), step
+        return
+    for row in rows:
+        yield row, 1, 1
 
 
 def _shared(core: Ints, storage: Ints, storages: int) -> NDArray[np.bool_]:
@@ -142,43 +204,70 @@ def _shared(core: Ints, storage: Ints, storages: int) -> NDArray[np.bool_]:
 
 
 def _repeated(program: Program, records: Ints) -> set[int]:
-    """Return the records that do what one of another core's does: by the same line, with the same operands."""
-    seen: dict[tuple[Any, ...], int] = {}
+    """Return the records that do what an earlier one does: by the same line, with the same operands."""
+    seen = set()
     found = set()
     for record in np.unique(records).tolist():
         entry = program.record(record)
         shared = tuple(slot for slot in entry.slots if program.storages[slot[0]].memory.is_hbm)
-        if seen.setdefault((entry.stack, entry.signature, shared), entry.core) != entry.core:
+        if (entry.stack, entry.signature, shared) in seen:
             found.add(record)
+        seen.add((entry.stack, entry.signature, shared))
     return found
 
 
-def _conflicts(storage: int, touches: _Spans, agreed: bool) -> Iterator[Race]:
+def _conflicts(storage: int, touches: _Spans, first_core: int) -> Iterator[Race]:
     places = list(touches)
-    for i, j in candidates([(touch.region, touch.offset) for touch in places]):
-        one, other = places[i], places[j]
-        if one.core == other.core or not (one.writes or other.writes) or (agreed and one.writes and other.writes):
+    near: _Near = defaultdict(list)
+    pairs = [(places[i], places[j]) for i, j in candidates([(touch.region, touch.offset) for touch in places])]
+    for one, other in pairs:
+        near[one].append(other)
+        near[other].append(one)
+    for one, other in pairs:
+        if one.core == other.core or not (one.writes or other.writes):
             continue
-        if relation(one.region, other.region, other.offset - one.offset) and not _agree(one, other, touches):
+        if _relation(one, other) and not _agree(one, other, touches, near, first_core):
             first, second = sorted(((touches[one][0], one.writes), (touches[other][0], other.writes)))
             yield Race(storage, first[0], second[0], first[1], second[1])
 
 
-def _agree(one: _Touch, other: _Touch, touches: _Spans) -> bool:
+def _relation(one: _Touch, other: _Touch) -> int:
+    return relation(one.region, other.region, other.offset - one.offset)
+
+
+def _agree(one: _Touch, other: _Touch, touches: _Spans, near: _Near, first_core: int) -> bool:
     """Return whether two conflicting touches leave and see the same in any order."""
     if one.writes and other.writes:
         return _equal(one, other, touches)
     write, read = (one, other) if one.writes else (other, one)
-    return any(
+    return _steady(read, touches, near[read], first_core) and any(
         own.core == read.core
         and own.writes
         and touches[own][0] < touches[read][0]
-        and relation(own.region, read.region, read.offset - own.offset) & COVERS
+        and _relation(own, read) & COVERS
         and _equal(write, own, touches)
-        for own in touches
+        for own in near[read]
     )
 
 
 def _equal(one: _Touch, other: _Touch, touches: _Spans) -> bool:
     """Return whether of two writes by different cores the later one always changed nothing."""
     return (one.silent or touches[one][1] < touches[other][0]) and (other.silent or touches[other][1] < touches[one][0])
+
+
+def _steady(read: _Touch, touches: _Spans, around: list[_Touch], first_core: int) -> bool:
+    """Return whether the core that ran first gave what is read one value in the epoch, as far as the reader may see.
+
+    The other core wrote what stood there at the end, if anything; so a reader that ran first may see the end already,
+    and one that ran second any value that was there meanwhile.
+    """
+    changes = [
+        touch
+        for touch in around
+        if touch.writes and not touch.silent and touch.core == first_core and _relation(touch, read)
+    ]
+    if read.core == first_core:
+        return all(touches[touch][1] < touches[read][0] for touch in changes)
+    return all(touches[touch][0] == touches[touch][1] for touch in changes) and not any(
+        _relation(touch, other) for touch, other in combinations(changes, 2)
+    )

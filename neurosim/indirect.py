@@ -179,6 +179,13 @@ class IndirectTensor(NkiTensor):
         found, counts = np.unique(positions if self._valid is None else positions[self._valid], return_counts=True)
         return int(found[counts > 1][0]) if (counts > 1).any() else None
 
+    def rows(self) -> tuple[int, ...] | None:
+        """Return which indices were chosen, ascending and each once, or None where they are assumed."""
+        if self._is_assumed:
+            return None
+        positions = cast(Indices, self._positions)
+        return tuple(np.unique(positions if self._valid is None else positions[self._valid]).tolist())
+
     def scatter(self, values: Array, only: Mask | None = None) -> None:
         """Write elements, or those in ``only`` (this view's shape); of several with one index the last stays (assumed).
 

@@ -28,7 +28,7 @@ from neurosim.holes import uninitialized as uninitialized
 from neurosim.indirect import IndirectTensor, same_place
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.kernel import Action, Kernel, current, running
-from neurosim.lanes import Lanes, shared_bytes
+from neurosim.lanes import Lanes, note_rows, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Signature
 from neurosim.registers import registers_of
@@ -337,6 +337,8 @@ class Instruction:
                     advice="begin with a reduce_cmd that resets them",
                 )
             slots += (registers.id, 0)
+        if kernel.team is not None:
+            note_rows(kernel, tensors)
         lanes = Lanes(kernel, engine)
         self.admit(lanes)
         if kernel.values or self.is_control:

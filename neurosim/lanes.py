@@ -130,16 +130,26 @@ class Lanes:
 
 
 def shared_bytes(operands: Operands) -> list[bytes] | None:
-    """Return the bytes under operands in shared HBM that are written; None where they were never, or are none.
-
-    Dynamic addresses count as never: where they lie is no part of the record.
-    """
+    """Return the bytes under operands in shared HBM that are written; None where they were never, or are none."""
     targets = _shared(operands)
-    if not targets or any(
-        tensor.is_indirect() or tensor.allocation.storage.unwritten(tensor) is not None for tensor in targets
-    ):
+    if not targets or any(_unwritten(tensor) for tensor in targets):
         return None
     return [tensor.array().tobytes() for tensor in targets]
+
+
+def _unwritten(tensor: NkiTensor) -> bool:
+    if isinstance(tensor, IndirectTensor):
+        return tensor.unwritten() is not None
+    return tensor.allocation.storage.unwritten(tensor) is not None
+
+
+def note_rows(kernel: Kernel, operands: Operands) -> None:
+    """Note for the record to come which rows of shared HBM the indices of its operands chose, where they are known."""
+    for name, tensor, _ in operands:
+        if isinstance(tensor, IndirectTensor) and tensor.buffer is Memory.shared_hbm:
+            rows = tensor.rows()
+            if rows is not None:
+                kernel.writes.rows[len(kernel.program), name] = rows
 
 
 def _shared(operands: Operands) -> list[NkiTensor]:

@@ -234,11 +234,13 @@ class SharedWrites:
 
     Attributes:
         silent: records that wrote what was there already.
+        rows: by record and operand with a dynamic address, which rows it chose, ascending, where that is known.
         agreed: (storage, number of meetings before) where the core that ran last left all as the other had left it.
     """
 
     def __init__(self) -> None:
         self.silent: set[int] = set()
+        self.rows: dict[tuple[int, str], tuple[int, ...]] = {}
         self.agreed: set[tuple[int, int]] = set()
         self._writers: dict[int, int] = {}  # by storage, who wrote last since the last meeting
         self._left: dict[int, tuple[Storage, Bytes]] = {}  # by storage, what the one who wrote first left

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import combinations
+
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -254,6 +257,209 @@ def test_the_first_race_is_the_one_that_is_told():
         program = error
     assert program is not None
     assert program.numbers[1].startswith("core 1: dma_copy reads")
+
+
+def test_a_read_may_see_what_stood_there_meanwhile():
+    """Both cores end with the same bytes, and what either reads in between depends on who is faster."""
+
+    def put(x, value):
+        row = nl.ndarray((4, 4), nl.float32)
+        nisa.memset(row, value=value)
+        nl.store(x[0:4, 0:4], row)
+
+    def first_reads(x):
+        if nl.program_id(0):
+            put(x, 2.0)
+            return
+        put(x, 1.0)
+        nl.load(x[0:4, 0:4])
+        put(x, 2.0)
+
+    def second_reads(x):
+        if nl.program_id(0):
+            put(x, 2.0)
+            nl.load(x[0:4, 0:4])
+            return
+        put(x, 1.0)
+        put(x, 2.0)
+
+    def nobody_reads(x):
+        for value in (2.0,) if nl.program_id(0) else (1.0, 2.0):
+            put(x, value)
+
+    caught(first_reads, DATA.copy())
+    caught(second_reads, DATA.copy())
+    on_two(nobody_reads, DATA.copy())
+
+
+def test_what_is_added_to_in_place_is_read():
+    """Core 1 adds zeros, which changes nothing today: it reads what core 0 writes all the same."""
+
+    def body(x):
+        rows = nl.ndarray((4, 4), nl.float32)
+        nisa.memset(rows, value=1.0 - nl.program_id(0))
+        if nl.program_id(0):
+            nisa.dma_compute(dst=x[0:4, 0:4], srcs=[rows, x[0:4, 0:4]], reduce_op=nl.add)
+        else:
+            nl.store(x[0:4, 0:4], rows)
+
+    caught(body, DATA.copy())
+
+
+def test_a_barrier_of_one_core_touches_nothing():
+    def body(x):
+        if nl.program_id(0):
+            nisa.core_barrier(x, (1,))
+        else:
+            nl.load(x)
+
+    on_two(body, DATA)
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_without_values_writes_by_one_line_are_equal_for_readers_too(lines):
+    """Where both cores write a place and read it back, again and again; not where two lines take turns there."""
+
+    def body(x):
+        row = nl.ndarray((4, 4), nl.float32)
+        nisa.memset(row, value=1.0)
+        for trip in range(2):
+            if trip < lines - 1:
+                nl.store(x[0:4, 0:4], row)
+            else:
+                nl.store(x[0:4, 0:4], row)
+            nl.load(x[0:4, 0:4])
+
+    spec = neurosim.spec((16, 24), "float32")
+    if lines == 1:
+        on_two(body, spec, values=False)
+    else:
+        with pytest.raises(DataRace):
+            on_two(body, spec, values=False)
+
+
+# -- dynamic addresses ------------------------------------------------------------------------------------------------
+
+
+def rows_of(x, index):
+    """Return rows of x that an SBUF column chooses."""
+    return x.ap(pattern=[[24, 4], [1, 24]], offset=0, vector_offset=index, indirect_dim=0)
+
+
+def row_at(x, index):
+    return x.ap(pattern=[[24, 2], [1, 24]], offset=0, scalar_offset=index, indirect_dim=0)
+
+
+def scattered(x, rows, differs=True):
+    index = nl.load(rows[nl.program_id(0)])
+    tile = nl.ndarray((index.shape[0], 24), nl.float32)
+    nisa.memset(tile, value=3.0 + (nl.program_id(0) if differs else 0))
+    nisa.dma_copy(dst=rows_of(x, index), src=tile)
+
+
+def chosen(*rows):
+    return np.array(rows, np.int32).reshape(2, -1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "meets"),
+    [
+        (((0, 2, 4, 6), (1, 3, 5, 7)), False),
+        (((0, 2, 4, 6), (1, 3, 6, 7)), True),
+        (((3, 3, 0, 9), (15, 8, 2, 1)), False),
+        (((3, 3, 0, 9), (15, 9, 2, 1)), True),
+    ],
+)
+def test_rows_that_two_cores_scatter(rows, meets):
+    run = caught if meets else on_two
+    run(scattered, DATA.copy(), chosen(*rows))
+
+
+def test_equal_rows_that_two_cores_scatter_are_no_race():
+    def body(x, rows):
+        scattered(x, rows, differs=False)
+
+    on_two(body, DATA.copy(), chosen((0, 1, 5, 3), (5, 3, 1, 1)))
+    caught(scattered, DATA.copy(), chosen((0, 1, 5, 3), (5, 3, 1, 1)))
+
+
+@pytest.mark.parametrize(("row", "meets"), [(3, True), (4, True), (5, False), (2, False)])
+@pytest.mark.parametrize("how", ["gathered", "selected"])
+def test_rows_that_one_core_gathers_where_the_other_stores(row, meets, how):
+    """A pattern of two rows at a scalar index, and single rows by a column of indices."""
+
+    def body(x, rows):
+        if nl.program_id(0):
+            write(x[4:5])
+            return
+        index = nl.load(rows[0])
+        tile = nl.ndarray((4 if how == "gathered" else 2, 24), nl.float32)
+        nisa.dma_copy(dst=tile, src=rows_of(x, index) if how == "gathered" else row_at(x, index))
+
+    rows = chosen((row,), (0,)) if how == "selected" else chosen((0, row, row + 1, 9), (0, 0, 0, 0))
+    (caught if meets else on_two)(body, DATA.copy(), rows)
+
+
+def test_rows_left_out_are_not_reached():
+    def body(x, rows):
+        index = nl.load(rows[nl.program_id(0)])
+        tile = nl.ndarray((4, 24), nl.float32)
+        nisa.memset(tile, value=3.0 + nl.program_id(0))
+        nisa.dma_copy(dst=rows_of(x, index), src=tile, oob_mode=nisa.oob_mode.skip)
+
+    on_two(body, DATA.copy(), chosen((0, 99, 1, 2), (4, 99, 5, 6)))
+
+
+def test_without_values_dynamic_addresses_are_left_out():
+    specs = neurosim.spec((16, 24), "float32"), neurosim.spec((2, 4, 1), "int32")
+    on_two(scattered, *specs, values=False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_no_race_gives_one_result_in_every_order(seed):
+    """Random writes and reads by both cores between barriers; the twin runs them in each order of the two."""
+    draw = random.Random(seed)
+    epochs = [
+        [
+            [
+                (draw.choice("wwr"), *sorted((draw.randrange(4), 1 + draw.randrange(4))), draw.randrange(2))
+                for _ in "abc"
+            ]
+            for _ in "01"
+        ]
+        for _ in "ab"
+    ]
+
+    def body(x):
+        for epoch in epochs:
+            for what, low, high, value in epoch[nl.program_id(0)]:
+                if what == "r":
+                    nl.load(x[0:1, low : high + 1])
+                    continue
+                row = nl.ndarray((1, high + 1 - low), nl.float32)
+                nisa.memset(row, value=float(value))
+                nl.store(x[0:1, low : high + 1], row)
+            nisa.core_barrier(x, (0, 1))
+
+    def outcome(memory, epoch, order):
+        memory, seen, counts = memory.copy(), {}, [0, 0]
+        for core in order:
+            number = counts[core]
+            what, low, high, value = epoch[core][number]
+            counts[core] += 1
+            if what == "r":
+                seen[core, number] = memory[low : high + 1].tobytes()
+            else:
+                memory[low : high + 1] = value
+        return memory.tobytes(), tuple(sorted(seen.items()))
+
+    memory, differs = np.zeros(5, F), False
+    for epoch in epochs:
+        orders = [tuple(int(place not in mine) for place in range(6)) for mine in combinations(range(6), 3)]
+        differs |= len({outcome(memory, epoch, order) for order in orders}) > 1
+        memory = np.frombuffer(outcome(memory, epoch, orders[0])[0], F)
+    if differs:
+        caught(body, np.zeros((1, 5), F))
 
 
 BLOCK = st.tuples(
