@@ -97,6 +97,7 @@ class Builder:
         step_bytes: int | None = None,
         accumulator: Tile | None = None,
         run_elements: int = 1,
+        results: int = 0,
         quick: bool = False,
         core: int = 0,
     ) -> int:
@@ -105,7 +106,7 @@ class Builder:
         if step_bytes is not None:
             inputs[0] = replace(inputs[0], step_bytes=step_bytes, contiguous=False)
         count = dst.elements if elements is None else elements
-        passing = Lanewise(law, count, tuple(inputs), dst.stream(), pointers, table, run_elements, quick)
+        passing = Lanewise(law, count, tuple(inputs), dst.stream(), pointers, table, run_elements, results, quick)
         work: tuple[Work, ...] = (passing,)
         writes = (dst,)
         if accumulator is not None:

@@ -276,6 +276,7 @@ def build_all_lanes(builder):
                 builder.lanes(law, builder.tile(600, dtype, memory), source)
             for law in ("affine_select", "memset", "local_gather", "random", "partition_reduce"):
                 builder.lanes(law, builder.tile(600, dtype, memory), source, engine=Engine.gpsimd, run_elements=2)
+            builder.lanes("topk", builder.tile(600, dtype, memory), source, engine=Engine.gpsimd, results=8)
     builder.lanes("copy", builder.tile(600), sources[0], engine=Engine.scalar, step_bytes=400)
     builder.lanes("copy", builder.tile(600), sources[0], step_bytes=16)
     builder.lanes("bn_aggr", builder.tile(600), sources[0])
