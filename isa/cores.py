@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, UnknownBehavior
@@ -15,7 +17,7 @@ from neurosim.instruction import Accumulate, In, Out, Tile, emit
 from neurosim.kernel import Kernel
 from neurosim.meetings import Meeting, Visit, differ
 from neurosim.modes import DmaEngine
-from neurosim.rules import Broken, is_number
+from neurosim.rules import Broken
 from neurosim.streams import transfer
 from neurosim.work import Handshake, Work
 
@@ -52,9 +54,9 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
         if self.src.shape != self.dst.shape:
             yield Broken("src and dst have different shapes", numbers, "slice both to the same extents")
         for label, rank in (("send_to_rank", self.send_to_rank), ("recv_from_rank", self.recv_from_rank)):
-            if not is_number(rank) or rank not in (0, 1):
+            if not _is_int(rank) or rank not in (0, 1):
                 yield Broken(f"{label}={rank!r} is no rank", (), "pass 0 or 1, such as 1 - nl.program_id(0)")
-        if not is_number(self.pipe_id) or self.pipe_id != int(self.pipe_id):
+        if not _is_int(self.pipe_id):
             yield Broken(f"pipe_id={self.pipe_id!r} is not an int")
         through: Any = self.dma_engine
         if not isinstance(through, DmaEngine):
@@ -134,7 +136,7 @@ class CoreBarrier(
                 (f"data  {self.data.describe()}",),
                 "allocate it with buffer=nl.shared_hbm",
             )
-        if self._cores() not in ((0, 1), (1, 0), (0,), (1,)):
+        if not all(map(_is_int, self._cores())) or self._cores() not in ((0, 1), (1, 0), (0,), (1,)):
             yield Broken(f"cores={self.cores!r}", (), "pass cores=(0, 1)")
         engine: Any = self.engine
         if not isinstance(engine, Engine):
@@ -171,6 +173,10 @@ class CoreBarrier(
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """Semaphores, there and back."""
         return (Handshake(0),)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 sendrecv = emit(SendRecv)

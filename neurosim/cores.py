@@ -117,8 +117,7 @@ class Cores:
         Raises:
             Deadlock: no core can move.
         """
-        if self._stopped:
-            raise _Stop
+        self._check_over()
         me = visitor.core
         others = [core for core in members if core != me]
         found = [self._waiting[core] for core in others]
@@ -130,6 +129,10 @@ class Cores:
         self._waiting[me] = _Waiting(visitor, members, key)
         self._hand_over(me)
         self._batons[me].acquire()
+        self._check_over()
+
+    def _check_over(self) -> None:
+        """End a core that goes on although the launch is over, as one with a bare ``except`` does."""
         if self._stopped or self._error is not None:
             raise _Stop
 

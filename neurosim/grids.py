@@ -14,6 +14,9 @@ from typing import Any, Final
 from neurosim.chip import Chip
 from neurosim.errors import IllegalOperand, Unsupported
 
+_MOST_CORES: Final = 1024
+"""More than any chip has; a chip's own number is looked at when it is known."""
+
 ProgramId = tuple[int, ...]
 """A program's place in the grid, one number per axis; empty without a grid."""
 
@@ -108,7 +111,7 @@ def grid_of(value: Any) -> Grid:
         count = as_int(value)
     except TypeError:
         count = 0
-    if count < 1 or isinstance(value, bool):
+    if not 0 < count <= _MOST_CORES or isinstance(value, bool):
         raise IllegalOperand(f"kernel[{value!r}]: not a number of cores", advice="launch with kernel[1] or kernel[2]")
     return on_cores(count)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -72,7 +72,7 @@ class Result:
 
         if core is None:
             return kernel_summary(self.program, self.timelines, self.chip, kernel_name=self.kernel_name)
-        if core not in self.timelines:
+        if not isinstance(core, Hashable) or core not in self.timelines:
             raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
         return summary(self.program, self.timelines[core], self.chip, kernel_name=self.kernel_name)
 

@@ -106,6 +106,7 @@ def test_ways_to_launch_on_two_cores(call):
         ((1, 2), Unsupported, "a grid of 2 axes"),
         (3, IllegalOperand, "at most 2 cores"),
         (8, IllegalOperand, "at most 2 cores"),
+        (1 << 70, IllegalOperand, "not a number of cores"),
     ],
 )
 def test_grids_that_cannot_be(grid, error, words):
@@ -708,3 +709,52 @@ def test_a_program_of_two_cores_can_be_saved(tmp_path):
     assert again.meetings == result.program.meetings
     assert again.listing() == result.program.listing()
     assert "meets" in again.listing()
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1.5, True, None, "1", [1]])
+@pytest.mark.parametrize("what", ["pipe_id", "send_to_rank", "cores"])
+def test_numbers_that_are_none(what, number):
+    def body(x):
+        if what == "cores":
+            nisa.core_barrier(x, (0, number))
+            return
+        src = nl.load(x[0])
+        given = {"send_to_rank": 1 - nl.program_id(0), "recv_from_rank": 1 - nl.program_id(0), "pipe_id": 0}
+        nisa.sendrecv(src=src, dst=tile(), **(given | {what: number}))
+
+    with pytest.raises(IllegalOperand, match=f"{what}=.* is (not an int|no rank)|cores="):
+        on_two(body, HALVES)
+
+
+def test_cores_may_not_be_floats_or_arrays():
+    for cores in ((0.0, 1.0), np.array([0, 1])):
+        with pytest.raises(IllegalOperand, match="cores="):
+            on_two(lambda x, cores=cores: nisa.core_barrier(x, cores), HALVES)
+
+
+def test_a_core_that_catches_everything_ends_with_the_others():
+    """Core 1 fails while core 0 waits; core 0 has bare excepts, and comes to meetings that nobody will reach."""
+
+    def body(x):
+        if nl.program_id(0):
+            raise ValueError("core 1 fails")
+        for _ in range(3):
+            with contextlib.suppress(BaseException):
+                exchange(nl.load(x[0]), tile())
+
+    with pytest.raises(ValueError, match="core 1 fails"):
+        on_two(body, HALVES)
+
+
+@pytest.mark.parametrize("core", [2, "0", [1]])
+def test_cores_that_a_run_lacks(core):
+    result = neurosim.simulate(swapped)[2](HALVES)
+    for ask in (result.summary, result.report):
+        with pytest.raises(ConfigurationError, match="ran on cores 0, 1 only"):
+            ask(core)
+
+
+@pytest.mark.parametrize("times", [{"first_ps": "a"}, {"last_ps": 2.5}, {"last_ps": [1]}])
+def test_times_of_a_trace_are_ints(times, tmp_path):
+    with pytest.raises(ConfigurationError, match="not made of ints"):
+        neurosim.simulate(swapped)[2](HALVES).perfetto(tmp_path / "trace.json", **times)

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
+from types import NoneType
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
@@ -118,6 +119,10 @@ def _compressed(file: IO[bytes], wanted: bool) -> Iterator[IO[bytes]]:
 
 def _check(options: TraceOptions, program: Program, timelines: Mapping[int, Timeline]) -> None:
     """Refuse options that would leave out everything."""
+    if not all(isinstance(time_ps, (int, NoneType)) for time_ps in (options.first_ps, options.last_ps)):
+        raise ConfigurationError(
+            f"trace: a time from {options.first_ps!r} to {options.last_ps!r} ps is not made of ints"
+        )
     if options.first_ps < 0 or (options.last_ps is not None and options.last_ps <= options.first_ps):
         raise ConfigurationError(f"trace: there is no time from {options.first_ps} to {options.last_ps} ps")
     units = next((timeline.units for timeline in timelines.values()), ())
