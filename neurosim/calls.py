@@ -8,13 +8,18 @@ from typing import Any
 
 from neurosim import dtypes
 from neurosim.errors import IllegalCall, IllegalOperand
+from neurosim.kernel import warn
+
+
+class OlderSpellingWarning(UserWarning):
+    """A call gives a parameter that NKI has taken away, and what it says is not what happens."""
 
 
 def made_of_older_call(cls: Any, mnemonic: str, error: TypeError, args: Any, kwargs: dict[str, Any]) -> Any:
     """Return the instruction for a call that says ``dtype=`` next to ``dst=``, as NKI before 0.2 asked for it.
 
-    NKI 0.2 took the parameter away, since ``dst`` has a dtype; kernels in use still give it. It may only repeat what
-    ``dst`` says. Source: AWS Neuron SDK, ``release-notes/components/nki.rst``, "changes to existing APIs".
+    NKI 0.2 took the parameter away, since ``dst`` has a dtype; kernels in use still give it. An engine writes what
+    ``dst`` is: another dtype than that one warns. Source: AWS Neuron SDK, ``release-notes/components/nki.rst``, "changes to existing APIs".
     """
     names = [field.name for field in dataclasses.fields(cls)]
     if "dtype" not in kwargs or "dtype" in names or "dst" not in names:
@@ -24,12 +29,15 @@ def made_of_older_call(cls: Any, mnemonic: str, error: TypeError, args: Any, kwa
         instruction = cls(*args, **rest)
     except TypeError as other:
         raise bad_call(cls, mnemonic, other, rest) from None
-    target = getattr(instruction.dst, "dtype", None)
-    if dtypes.of(kwargs["dtype"]) != target:
+    given, target = dtypes.of(kwargs["dtype"]), getattr(instruction.dst, "dtype", None)
+    if given is None or target is None:
         raise IllegalOperand(
             f"{mnemonic}: dtype={kwargs['dtype']!r}, and dst is {target}",
             advice="leave dtype out: the result has dst's",
         )
+    if given != target:
+        text = f"{mnemonic}: dtype={given} is not what dst is; the result is {target}, as dst says"
+        warn(text, OlderSpellingWarning)
     return instruction
 
 

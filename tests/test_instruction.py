@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim.calls import OlderSpellingWarning
 from neurosim.engines import Engine
 from neurosim.errors import IllegalCall, IllegalOperand, KernelError, NkiValidationError, Uninitialized
 from neurosim.handle import NkiInstruction
@@ -488,10 +489,25 @@ def test_dtype_of_older_releases_may_repeat_what_dst_says():
     np.testing.assert_allclose(nki.simulate(body)(ones), np.exp(ones), rtol=1e-6)
 
 
+def test_an_engine_writes_what_dst_is_and_another_dtype_warns():
+    """A sample of the vendor's copies with dtype=bfloat16 into a float32 tile."""
+
+    def body(x):
+        tile = nl.load(x)
+        nisa.tensor_copy(dst=tile, src=tile, dtype=nl.bfloat16)
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    thirds = np.full((4, 4), 1 / 3, F)
+    with pytest.warns(OlderSpellingWarning, match="dtype=bfloat16 is not what dst is; the result is float32") as caught:
+        np.testing.assert_array_equal(nki.simulate(body)(thirds), thirds)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda t: nisa.tensor_copy(dst=t, src=t, dtype=nl.bfloat16), "dtype=bfloat16, and dst is float32"),
         (lambda t: nisa.tensor_copy(dst=t, src=t, dtype="half"), "dtype='half', and dst is float32"),
         (lambda t: nisa.tensor_copy(dst=t, src=t, dtype=nl.float32, mask=None), "no operand 'mask'"),
         (lambda t: nisa.tensor_copy(dst=t, dtype=nl.float32), "missing 1 required"),
