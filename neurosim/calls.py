@@ -19,7 +19,8 @@ def made_of_older_call(cls: Any, mnemonic: str, error: TypeError, args: Any, kwa
     """Return the instruction for a call that says ``dtype=`` next to ``dst=``, as NKI before 0.2 asked for it.
 
     NKI 0.2 took the parameter away, since ``dst`` has a dtype; kernels in use still give it. An engine writes what
-    ``dst`` is: another dtype than that one warns. Source: AWS Neuron SDK, ``release-notes/components/nki.rst``, "changes to existing APIs".
+    ``dst`` is: another dtype than that one warns.
+    Source: AWS Neuron SDK, ``release-notes/components/nki.rst``, "changes to existing APIs".
     """
     names = [field.name for field in dataclasses.fields(cls)]
     if "dtype" not in kwargs or "dtype" in names or "dst" not in names:
