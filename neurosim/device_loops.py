@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from operator import index as as_int
 from types import FrameType
 from typing import Any, ClassVar, Final
@@ -220,12 +221,12 @@ def _left_open(call: str, stack: int, kernel: Kernel) -> IllegalOperand:
 def _check_bound(call: str, name: str, bound: Any) -> None:
     if isinstance(bound, VirtualRegister):
         return
-    if isinstance(bound, bool) or not hasattr(bound, "__index__") or not LEAST <= as_int(bound) < END:
+    if isinstance(bound, bool) or not isinstance(bound, Integral) or not LEAST <= as_int(bound) < END:
         raise IllegalOperand(f"{call}: {name} {bound!r} is neither an int of 32 bits nor a register")
 
 
 def _check_step(call: str, step: Any) -> int:
-    known = not isinstance(step, (bool, VirtualRegister)) and hasattr(step, "__index__")
+    known = not isinstance(step, bool) and isinstance(step, Integral)
     if not known or not 0 < as_int(step) < END:
         raise IllegalOperand(
             f"{call}: step {step!r} is no positive int",

@@ -216,5 +216,5 @@ def of(spec: Any) -> DType | None:
         return _BY_NAME.get(spec)
     try:
         return _BY_NUMPY.get(np.dtype(spec))
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: of something with an attribute dtype, as a tensor has
         return None

@@ -25,7 +25,7 @@ from neurosim.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, SharedWrites, Storage
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.registers import registers_of
-from neurosim.reshaping import checked_shape, united
+from neurosim.reshaping import checked_name, checked_shape, united
 from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
 
@@ -227,7 +227,7 @@ class Kernel:
                     advice="use nl.sbuf, nl.psum or nl.shared_hbm",
                 )
             index = len(self.allocations) + 1
-            name = name or default_name(memory, index)
+            name = checked_name(name) or default_name(memory, index)
             if memory.is_hbm:
                 row_bytes = format_.size_bytes
                 for extent in extents:

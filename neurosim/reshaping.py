@@ -82,6 +82,36 @@ def row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
+def an_int(value: Any) -> int:
+    """Return an int, which an axis or an extent has to be.
+
+    Raises:
+        IllegalOperand: it is none.
+    """
+    try:
+        return as_int(value)
+    except TypeError:
+        raise IllegalOperand(f"{value!r} is not an int", advice="axes and extents of a view are ints") from None
+
+
+def ints(values: Any) -> tuple[int, ...]:
+    """Return the ints of a list or tuple.
+
+    Raises:
+        IllegalOperand: it is none, or not of ints.
+    """
+    if not isinstance(values, (list, tuple)):
+        raise IllegalOperand(f"{values!r} is no list of ints", advice="axes and extents of a view are ints")
+    return tuple(map(an_int, values))
+
+
+def checked_name(name: Any) -> str:
+    """Return the name that a kernel gives a new tensor; None is none."""
+    if name is not None and not isinstance(name, str):
+        raise IllegalOperand(f"nl.ndarray: name={name!r} is not a string", advice="names label messages and traces")
+    return name or ""
+
+
 def checked_shape(shape: Any) -> tuple[int, ...]:
     """Return the extents that a kernel asks a new tensor for."""
     try:

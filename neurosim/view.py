@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from operator import index as as_int
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,7 +21,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
 from neurosim.indexing import by_register, expand, interval, is_placed
-from neurosim.reshaping import merge_steps, reaches_each_once, resolve_minus_one, row_major, split_groups
+from neurosim.reshaping import an_int, ints, merge_steps, reaches_each_once, resolve_minus_one, row_major, split_groups
 
 if TYPE_CHECKING:
     from neurosim.memory import Allocation
@@ -326,7 +325,7 @@ class NkiTensor(NoOperators):
     def axis(self, dim: int, call: str, *, free_only: bool = False, extra: int = 0) -> int:
         """Return ``dim`` counted from the front; OutOfBounds or IllegalOperand name ``call``."""
         count = len(self.shape) + extra
-        axis = as_int(dim)
+        axis = an_int(dim)
         if not -count <= axis < count:
             raise OutOfBounds(f"{call}: axis {dim} of {self.describe()}", numbers=(f"it has {count} axes",))
         axis %= count
@@ -411,7 +410,7 @@ class NkiTensor(NoOperators):
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Reorder the axes. On chip the partition axis stays where it is."""
-        order = tuple(as_int(dim) for dim in dims)
+        order = ints(dims)
         if sorted(order) != list(range(len(self.shape))):
             raise IllegalOperand(
                 f"permute{order} of {self.describe()}",
@@ -427,13 +426,13 @@ class NkiTensor(NoOperators):
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """Repeat an axis of extent 1 ``size`` times, with step 0. Not along partitions."""
         axis = self.axis(dim, "broadcast", free_only=True)
-        if self.shape[axis] != 1 or as_int(size) < 1:
+        if self.shape[axis] != 1 or an_int(size) < 1:
             raise IllegalOperand(
                 f"broadcast of axis {dim} of {self.describe()} to {size}",
                 numbers=(f"the axis has {self.shape[axis]} elements; it must have 1",),
             )
         shape, steps = list(self.shape), list(self._steps)
-        shape[axis], steps[axis] = as_int(size), 0
+        shape[axis], steps[axis] = an_int(size), 0
         return self._with(shape, steps)
 
     def expand_dim(self, dim: int) -> NkiTensor:
@@ -467,7 +466,7 @@ class NkiTensor(NoOperators):
         Raises:
             IllegalOperand: another number of elements, or a layout that the shape cannot describe.
         """
-        target = resolve_minus_one(tuple(as_int(extent) for extent in shape), self.size, self.describe())
+        target = resolve_minus_one(ints(shape), self.size, self.describe())
         head = self._partition_axis + 1
         if head and target[:head] != self.shape[:head]:
             raise IllegalOperand(
@@ -486,7 +485,7 @@ class NkiTensor(NoOperators):
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Split one axis into several whose product is its extent; one of them may be -1."""
         axis = self.axis(dim, "reshape_dim", free_only=len(tuple(shape)) > 1)
-        parts = resolve_minus_one(tuple(as_int(part) for part in shape), self.shape[axis], self.describe())
+        parts = resolve_minus_one(ints(shape), self.shape[axis], self.describe())
         return self._with(
             self.shape[:axis] + parts + self.shape[axis + 1 :],
             self._steps[:axis] + row_major(parts, self._steps[axis]) + self._steps[axis + 1 :],

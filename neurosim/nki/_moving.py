@@ -48,7 +48,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
     """
     call = "nl.gather_flattened"
     tile, index = tile_of(call, data, "data"), tile_of(call, indices, "indices")
-    if axis != 0:
+    if not is_number(axis) or axis != 0:
         raise UnknownBehavior(
             f"{call}: axis={axis!r}: the manual says that indices count elements of the flattened free axes, "
             "and not what another axis means",

@@ -15,6 +15,7 @@ from neurosim import dtypes
 from neurosim.engines import Memory
 from neurosim.kernel import current
 from neurosim.nki import isa
+from neurosim.nki._tiles import tile_of
 from neurosim.operators import Operator
 from neurosim.view import NkiTensor
 
@@ -89,6 +90,7 @@ def dropout(x: NkiTensor, rate: NkiTensor | float, dtype: Any = None) -> NkiTens
         dtype: that of the result; x's if None.
     """
     kernel = current("nl.dropout")
+    tile_of("nl.dropout", x)
     result = kernel.allocate(x.shape, x.dtype, Memory.sbuf)
     isa.dropout(dst=result, data=x, prob=rate)
     if dtype is None:

@@ -33,6 +33,8 @@ def reduction(
 
 
 def _reduced(tile: NkiTensor, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    if not isinstance(keepdims, bool):
+        raise IllegalOperand(f"keepdims={keepdims!r} of a reduction is not a bool", advice="pass True or False")
     shape = tile.shape[: axes[0]]
     return (*shape, *(1,) * len(axes)) if keepdims else shape
 

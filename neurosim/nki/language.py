@@ -144,16 +144,19 @@ def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = sbuf, name: st
 
 def empty_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
     """Return a new, unwritten tensor with the shape of ``x``, and its dtype and memory unless given."""
+    _check_tensor("nl.empty_like", "x", x)
     return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 def zeros_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
     """Return a new tensor of zeros with the shape of ``x``, and its dtype and memory unless given."""
+    _check_tensor("nl.zeros_like", "x", x)
     return zeros(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Return a new SBUF tile with the values of an HBM tensor, cast to ``dtype`` if given: ``dma_copy``."""
+    _check_tensor("nl.load", "src", src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype)
     isa.dma_copy(dst=tile, src=src)
     return tile
@@ -166,7 +169,13 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """Return Python's range; the loop is unrolled."""
-    return range(start) if stop is None else range(start, stop, step)
+    try:
+        return range(start) if stop is None else range(start, stop, step)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(repr(bound) for bound in (start, stop, step))
+        raise IllegalOperand(
+            f"a loop over range({given}): {error}", advice="give ints; a bound in a register needs nl.fori_loop"
+        ) from None
 
 
 sequential_range = affine_range
@@ -216,22 +225,33 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
 
 def is_hbm(buffer: MemoryRegion) -> bool:
     """Return whether a memory region is a kind of HBM."""
-    return buffer.is_hbm
+    return _region("nl.is_hbm", buffer).is_hbm
 
 
 def is_on_chip(buffer: MemoryRegion) -> bool:
     """Return whether a memory region is SBUF or PSUM."""
-    return buffer.is_on_chip
+    return _region("nl.is_on_chip", buffer).is_on_chip
 
 
 def is_psum(buffer: MemoryRegion) -> bool:
     """Return whether a memory region is PSUM."""
-    return buffer is psum
+    return _region("nl.is_psum", buffer) is psum
 
 
 def is_sbuf(buffer: MemoryRegion) -> bool:
     """Return whether a memory region is SBUF."""
-    return buffer is sbuf
+    return _region("nl.is_sbuf", buffer) is sbuf
+
+
+def _region(call: str, buffer: Any) -> MemoryRegion:
+    if not isinstance(buffer, MemoryRegion):
+        raise IllegalOperand(f"{call} of {buffer!r}", advice="give a memory region, such as a tensor's buffer")
+    return buffer
+
+
+def _check_tensor(call: str, name: str, value: Any) -> None:
+    if not isinstance(value, NkiTensor):
+        raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a tensor")
 
 
 _NOT_BUILT: frozenset[str] = frozenset()

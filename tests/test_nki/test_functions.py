@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.errors import IllegalOperand, Unsupported
+from neurosim.errors import IllegalOperand, UnknownBehavior, Unsupported
 
 A = np.array([[1.5, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)
 B = np.array([[2.0, 5.0, -1.0], [1.0, 0.25, 8.0]], np.float32)
@@ -109,3 +109,42 @@ def test_an_operator_is_equal_to_its_name_alone():
     assert nl.add == neurosim.operators.Operator("add")
     assert nl.add != nl.subtract
     assert len({nl.add, neurosim.operators.Operator("add")}) == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: nl.copy(a, a),  # the second is a dtype
+        lambda a: nl.load(None),
+        lambda a: nl.load(3.0),
+        lambda a: nl.zeros_like(None),
+        lambda a: nl.empty_like([1]),
+        lambda a: nl.dropout(None, 0.5),
+        lambda a: nl.expand_dims(a, None),
+        lambda a: nl.sum(a, axis=1, keepdims=None),
+        lambda a: nl.sum(a, axis=1, keepdims=np.ones(2)),
+        lambda a: nl.gather_flattened(a, a, axis=np.ones(2)),
+        lambda a: nl.ndarray((2, 2), a),
+        lambda a: nl.ndarray((2, 2), nl.float32, name=3),
+        lambda a: nl.ndarray((2, 2), nl.float32, name=np.ones(2)),
+        lambda a: nl.affine_range(None),
+        lambda a: nl.static_range(0, 4, 0),
+        lambda a: nl.sequential_range(1.5),
+        lambda a: nl.fori_loop(np.ones(2), 3, lambda i: None),
+        lambda a: nl.is_hbm(None),
+        lambda a: nl.is_on_chip(a),
+        lambda a: nl.is_psum("psum"),
+        lambda a: nl.is_sbuf(3),
+        lambda a: a.reshape(None),
+        lambda a: a.reshape(("x", 2)),
+        lambda a: a.permute(3),
+        lambda a: a.permute((0, None)),
+        lambda a: a.expand_dim("x"),
+        lambda a: a.broadcast(1, None),
+    ],
+)
+def test_what_is_given_in_the_wrong_place_is_named_in_words(function):
+    """No traceback of Python or NumPy, and the kernel's line."""
+    with pytest.raises((IllegalOperand, UnknownBehavior)) as caught:
+        computed(function, A)
+    assert any("test_functions.py" in line for line in caught.value.where)
