@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,10 @@ from neurosim.versions import NKI_0_3
 from neurosim.view import NkiTensor
 
 Array = npt.NDArray[Any]
+_LONGEST_PATH = 1000
+"""In characters, of a place in what a kernel returns; beyond, it goes round in circles."""
+_EVERY = "every output"
+"""Stands for all outputs, in kernels of a dialect whose outputs may all be stored in part."""
 
 
 class Arguments:
@@ -50,10 +55,11 @@ class Arguments:
             if self._first and kind is not None:
                 self.kind, self._first = kind, False
             return self._tensor(value, name)
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, [self.adopt(entry, f"{name}[{index}]") for index, entry in enumerate(value)])
-        if isinstance(value, dict):
-            return {key: self.adopt(entry, f"{name}[{key!r}]") for key, entry in value.items()}
+        if isinstance(value, (list, tuple, dict)):
+            with _entered(value, self._within, f"argument {name}"):
+                if isinstance(value, dict):
+                    return {key: self.adopt(entry, f"{name}[{key!r}]") for key, entry in value.items()}
+                return rebuilt(value, [self.adopt(entry, f"{name}[{index}]") for index, entry in enumerate(value)])
         return self._object(value, name)
 
     def _object(self, value: Any, name: str) -> Any:
@@ -128,6 +134,22 @@ class Arguments:
                 array[...] = tensor.array().view(array.dtype)
 
 
+@contextlib.contextmanager
+def _entered(container: Any, within: list[Any], what: str) -> Iterator[None]:
+    """Look into a list, tuple or dict.
+
+    Raises:
+        IllegalOperand: it holds itself.
+    """
+    if any(container is outer for outer in within):
+        raise IllegalOperand(f"{what} is a {type(container).__name__} that holds itself", advice="take it out")
+    within.append(container)
+    try:
+        yield
+    finally:
+        within.pop()
+
+
 def rebuilt(container: Any, entries: list[Any]) -> Any:
     """Return a list, tuple or named tuple of the same kind with other entries."""
     return type(container)(*entries) if hasattr(container, "_fields") else type(container)(entries)
@@ -149,6 +171,12 @@ def outputs(returned: Any, kernel: Kernel, name: str, kind: str, partial: Collec
         if isinstance(problem, UnwrittenOutput):
             problem.outputs = collected
         raise problem
+    unknown = sorted((path for path in partial if path not in collector.paths), key=str)
+    if unknown and _EVERY not in unknown:
+        raise IllegalOperand(
+            f"{name}: partial_outputs names {unknown[0]!r}, which it does not return",
+            numbers=("it returns " + (", ".join(sorted(collector.paths)) or "no tensor"),),
+        )
     return collected
 
 
@@ -158,6 +186,10 @@ def check_same(first: Any, other: Any, name: str, path: str = "output") -> None:
     Raises:
         IllegalOperand: they do not.
     """
+    if first is other:
+        return
+    if len(path) > _LONGEST_PATH:
+        raise IllegalOperand(f"{name}: output is a {type(first).__name__} that holds itself", advice="take it out")
     if isinstance(first, NkiTensor) and isinstance(other, NkiTensor):
         if first.allocation.storage is other.allocation.storage and _view(first) == _view(other):
             return
@@ -196,6 +228,7 @@ class _Collector:
 
     def __init__(self, kernel: Kernel, name: str, kind: str, partial: Collection[str]) -> None:
         self.problems: list[NeurosimError] = []
+        self.paths: set[str] = set()
         self._within: list[Any] = []
         self._kernel, self._name, self._kind, self._partial = kernel, name, kind, partial
 
@@ -203,10 +236,11 @@ class _Collector:
         """Return ``value``, which is at ``path`` of what the kernel returns, with arrays in place of tensors."""
         if isinstance(value, NkiTensor):
             return self._array(value, path)
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, [self.collect(entry, f"{path}[{index}]") for index, entry in enumerate(value)])
-        if isinstance(value, dict):
-            return {key: self.collect(entry, f"{path}[{key!r}]") for key, entry in value.items()}
+        if isinstance(value, (list, tuple, dict)):
+            with _entered(value, self._within, path):
+                if isinstance(value, dict):
+                    return {key: self.collect(entry, f"{path}[{key!r}]") for key, entry in value.items()}
+                return rebuilt(value, [self.collect(entry, f"{path}[{index}]") for index, entry in enumerate(value)])
         fields = fields_of(value)
         if fields is None or any(value is outer for outer in self._within):
             return value
@@ -217,6 +251,13 @@ class _Collector:
             self._within.pop()
 
     def _array(self, tensor: NkiTensor, path: str) -> Any:
+        self._kernel.check_allocation(self._name, path, tensor)
+        if tensor.is_indirect():
+            raise IllegalOperand(
+                f"{self._name} returns {tensor.describe()}, whose place is known at run time only",
+                where=tensor.allocation.where,
+                advice="return the whole tensor, or copy what is chosen into an output with nisa.dma_copy",
+            )
         if not tensor.buffer.is_hbm:
             raise IllegalOperand(
                 f"{self._name} returns {tensor.describe()}; an output must be in HBM",
@@ -229,6 +270,7 @@ class _Collector:
                 where=tensor.allocation.where,
                 advice="allocate it with buffer=nl.shared_hbm: since NKI 0.3 an output in nl.hbm does not compile",
             )
+        self.paths.add(path)
         _name_output(tensor, self._kernel, path)
         problem = _unwritten(tensor, self._name)
         if problem is not None and not (isinstance(problem, UnwrittenOutput) and path in self._partial):

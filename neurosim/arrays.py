@@ -39,11 +39,13 @@ def to_numpy(value: Any, name: str) -> Array:
     """Return an array as NumPy sees it, sharing its bytes where possible.
 
     Raises:
-        IllegalOperand: a PyTorch tensor that is not on the CPU.
+        IllegalOperand: a PyTorch tensor that is not on the CPU, or a masked array.
     """
     kind = kind_of(value)
     if kind == "torch":
         return _from_torch(value, name)
+    if isinstance(value, np.ma.MaskedArray):
+        raise IllegalOperand(f"argument {name} is a masked array", advice="the device has no masks: fill it first")
     return np.asarray(value) if kind == "jax" else value
 
 

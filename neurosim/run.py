@@ -174,6 +174,15 @@ def simulate(
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
     """
     function = getattr(kernel, "function", kernel)
+    _check_function(function)
+    if not isinstance(values, bool):
+        raise IllegalOperand(f"simulate: values={values!r} is not a bool", advice="pass True or False")
+    if isinstance(partial_outputs, str):
+        partial_outputs = (partial_outputs,)
+    elif not isinstance(partial_outputs, Collection):
+        raise IllegalOperand(
+            f"simulate: partial_outputs={partial_outputs!r}", advice="give names of outputs, such as ['output[1]']"
+        )
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
     version = _version(kernel, nki_version)
     options = _Options(
@@ -186,6 +195,16 @@ def simulate(
         getattr(kernel, "spills", None),
     )
     return Simulated(function, options, times=False)
+
+
+def _check_function(function: Any) -> None:
+    """Refuse what cannot be called as a kernel."""
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise IllegalOperand(
+            f"{function!r} is no kernel: {error}", advice="give a function, or what @nki.jit made of one"
+        ) from None
 
 
 def _version(kernel: Any, asked: Any) -> NkiVersion:

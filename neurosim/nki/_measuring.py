@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from neurosim.errors import IllegalOperand, KernelError, Unsupported
+from neurosim.errors import ConfigurationError, IllegalOperand, KernelError, Unsupported
 from neurosim.kernel import running
+from neurosim.rules import is_number
 from neurosim.run import Result, profile
 from neurosim.writing import replacing
 
@@ -86,7 +87,7 @@ class Latency:
         Raises:
             IllegalOperand: no number from 0 to 100.
         """
-        if isinstance(percentile, bool) or not isinstance(percentile, (int, float)) or not 0 <= percentile <= 100:
+        if not is_number(percentile) or not 0 <= percentile <= 100:
             raise IllegalOperand(f"get_latency_percentile({percentile!r})", advice="give a number from 0 to 100")
         return self.latency_us
 
@@ -130,7 +131,10 @@ class Measured:
 
     def _write(self, result: Result) -> None:
         assert self._folder is not None
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"working_directory {self._folder}: {error.strerror or error}") from None
         with replacing(self._folder / f"{result.kernel_name}.summary.json") as file:
             file.write(json.dumps(result.summary(), indent=2).encode())
         result.perfetto(self._folder / f"{result.kernel_name}.trace.json.gz")
@@ -160,4 +164,7 @@ def measured(call: str, kernel: Any, options: Mapping[str, Any], folder: Any = N
         count = options[name]
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise IllegalOperand(f"{call}: {name}={count!r}", advice="give how often, as an int")
-    return Measured(kernel, None if folder is None else Path(folder))
+    try:
+        return Measured(kernel, None if folder is None else Path(folder))
+    except TypeError:
+        raise IllegalOperand(f"{call}: working_directory={folder!r}", advice="give the path of a folder") from None

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.errors import IllegalCall, IllegalOperand, Unsupported
+from neurosim.errors import ConfigurationError, IllegalCall, IllegalOperand, Unsupported
 from neurosim.nki._measuring import CompilerOptionWarning, NotMeasured
 
 F = np.float32
@@ -283,3 +283,85 @@ def test_settings_that_are_not_built(monkeypatch):
     monkeypatch.setenv("NKI_PRECISE_FP", "0")
     with pytest.raises(Unsupported, match="NKI_PRECISE_FP=0"):
         jitted(X)
+
+
+# -- what no kernel object takes --------------------------------------------------------------------------------------
+
+ONES = np.ones((4, 6), np.float32)
+
+
+@nki.jit
+def doubled(x):
+    out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 2.0))
+    return out
+
+
+def holding_itself(first):
+    entries = [first]
+    entries.append(entries)
+    return entries
+
+
+def by_index(x):
+    index = nl.ndarray((1, 1), nl.int32)
+    nisa.memset(index, value=1)
+    return x.ap(pattern=[[6, 1], [1, 6]], offset=0, scalar_offset=index, indirect_dim=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: neurosim.simulate(3)(ONES), "is no kernel"),
+        (lambda: nki.simulate(None)(ONES), "is no kernel"),
+        (lambda: nki.simulate_kernel(3, ONES), "is no kernel"),
+        (lambda: neurosim.simulate(dict)(ONES), "is no kernel"),
+        (lambda: neurosim.simulate(doubled, values=3), "values=3"),
+        (lambda: neurosim.simulate(doubled, partial_outputs=3), "partial_outputs=3"),
+        (lambda: neurosim.simulate(doubled, partial_outputs=["nope"])(ONES), "names 'nope', which it does not return"),
+        (lambda: neurosim.simulate(doubled, partial_outputs="out")(ONES), "names 'out', which it does not return"),
+        (lambda: neurosim.simulate(by_index)(ONES), "known at run time only"),
+        (lambda: neurosim.simulate(holding_itself)(ONES), r"output\[1\] is a list that holds itself"),
+        (
+            lambda: neurosim.simulate(lambda x: None)(holding_itself(ONES)),
+            r"argument x\[1\] is a list that holds itself",
+        ),
+        (lambda: doubled(np.ma.array(ONES, mask=ONES > 0)), "masked array"),
+        (lambda: neurosim.spec("ab", "float32"), "not made of ints"),
+        (lambda: neurosim.spec(3, "float32"), "not made of ints"),
+        (lambda: nki.profile(doubled, working_directory=3), "working_directory=3"),
+    ],
+)
+def test_what_is_no_kernel_argument_or_output(call, words):
+    with pytest.raises(IllegalOperand, match=words):
+        call()
+
+
+def test_a_tensor_of_another_run_is_no_output():
+    """It was returned as it had been left, and the record named one of its own tensors after it."""
+    kept = []
+    neurosim.simulate(lambda x: kept.append(x))(ONES)
+    with pytest.raises(IllegalOperand, match="allocated in another run of a kernel"):
+        neurosim.simulate(lambda x: kept[0])(ONES)
+
+
+def test_a_list_may_be_an_argument_twice():
+    entries = [ONES]
+    first, second = neurosim.simulate(lambda pair: [doubled(pair[0][0]), doubled(pair[1][0])])(
+        [entries, entries]
+    ).outputs
+    assert (first == 2).all()
+    assert (second == 2).all()
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="working_directory"):
+        nki.profile(doubled, working_directory=tmp_path / "file")(ONES)
+
+
+def test_percentiles_may_be_numbers_of_numpy():
+    measured = nki.benchmark(doubled)
+    measured(ONES)
+    latency = measured.benchmark_result.nc_latency
+    assert latency.get_latency_percentile(np.int64(50)) == latency.get_latency_percentile(50) > 0
