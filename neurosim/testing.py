@@ -160,7 +160,7 @@ def _report(far: Any, distance: Floats, values: Floats, reference: Floats, limit
         relative = f", relative {error / size:.2g}" if size and np.isfinite(error) else ""
         where = f"at {list(at)}" if at else "the value"
         lines.append(
-            f"  {'worst' if number == 0 else 'also '} {where}: {values[at]!r}, expected {reference[at]!r} "
+            f"  {'worst' if number == 0 else 'also '} {where}: {float(values[at])!r}, expected {float(reference[at])!r} "
             f"({distance[at]:.4g} ulp{relative})"
         )
     if places.shape[1] and count > 1:

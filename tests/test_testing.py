@@ -68,9 +68,7 @@ def test_the_message_says_where_and_how_far() -> None:
         assert_ulp(actual, expected, 2)
     lines = str(caught.value).splitlines()
     assert lines[0] == "2 of 32 values are further away than 2 ulp of bfloat16"
-    assert lines[1] == "  worst at [2, 3]: 1.5, expected 1.0 (64 ulp, relative 0.5)".replace(
-        "1.5,", f"{np.float64(1.5)!r},"
-    ).replace("1.0 (", f"{np.float64(1.0)!r} (")
+    assert lines[1] == "  worst at [2, 3]: 1.5, expected 1.0 (64 ulp, relative 0.5)"
     assert "also  at [3, 5]" in lines[2]
     assert "within [2:4, 3:6], some of it" in lines[3]
     assert "at most 0 ulp" in lines[4]
