@@ -159,10 +159,9 @@ def _report(far: Any, distance: Floats, values: Floats, reference: Floats, limit
         error, size = abs(values[at] - reference[at]), abs(reference[at])
         relative = f", relative {error / size:.2g}" if size and np.isfinite(error) else ""
         where = f"at {list(at)}" if at else "the value"
-        lines.append(
-            f"  {'worst' if number == 0 else 'also '} {where}: {float(values[at])!r}, expected {float(reference[at])!r} "
-            f"({distance[at]:.4g} ulp{relative})"
-        )
+        numbers = f"{float(values[at])!r}, expected {float(reference[at])!r}"
+        rank = "worst" if number == 0 else "also "
+        lines.append(f"  {rank} {where}: {numbers} ({distance[at]:.4g} ulp{relative})")
     if places.shape[1] and count > 1:
         box = ", ".join(f"{low}:{high + 1}" for low, high in zip(places.min(0), places.max(0), strict=True))
         share = "all of it" if count == np.prod(places.max(0) - places.min(0) + 1) else "some of it"
