@@ -27,6 +27,7 @@ from neurosim.rules import Broken, dtype_in, same_dtype, within_bank
 from neurosim.streams import stream
 from neurosim.systolic import (
     accumulate_rule,
+    added_to,
     admit_sum,
     array_tile,
     fits_tile,
@@ -232,6 +233,11 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
     def _passes(self) -> int:
         wide = dtypes.float32 in (self.stationary.dtype, self.moving.dtype)
         return 4 if wide and not self.is_transpose else 1
+
+    def written(self) -> Holes:
+        """All of dst, holes that a sum meets apart."""
+        added = None if self.is_transpose else added_to(self.dst, self.accumulate)
+        return {} if added is None else {"dst": added}
 
     def holes(self, holes: Holes) -> Holes:
         """A hole in a stationary column reaches a row of dst, one in a moving column a column of dst."""

@@ -28,6 +28,7 @@ from neurosim.rules import Broken, access_rules, dtype_in, pattern_depth
 from neurosim.streams import stream
 from neurosim.systolic import (
     accumulate_rule,
+    added_to,
     admit_sum,
     array_tile,
     fits_tile,
@@ -121,6 +122,11 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
             ("stationary", self.stationary, self.stationary_scale),
             ("moving", self.moving, self.moving_scale),
         )
+
+    def written(self) -> Holes:
+        """All of dst, holes that a sum meets apart."""
+        added = added_to(self.dst, self.accumulate)
+        return {} if added is None else {"dst": added}
 
     def holes(self, holes: Holes) -> Holes:
         """A hole of an operand or its scales reaches a row or a column of dst; what is no scale reaches nothing."""

@@ -122,7 +122,13 @@ def accumulate_rule(accumulate: Any) -> Broken | None:
 
 
 def admit_sum(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes) -> None:
-    """Refuse ``accumulate=True`` where no matmul wrote, and None where a matmul wrote what depends on a hole."""
+    """Refuse ``accumulate=True`` where no matmul wrote, and None where all depends on holes.
+
+    Where a matmul wrote and some of what it read was unwritten, those elements of dst are holes, and stay holes
+    whatever is added: columns that a kernel never stores, say.
+    """
+    if added_to(dst, accumulate) is not None:
+        return
     if accumulate and lanes.where_written(dst) != MATMUL:
         _refuse_accumulate(mnemonic, dst, lanes)
     elif accumulate is None:
@@ -130,6 +136,17 @@ def admit_sum(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes) -> None:
         if origin is not None:
             hole = bounding_box(lanes.states(dst) == HOLE)
             raise uninitialized(f"{mnemonic}: accumulating onto dst {dst.describe()}", hole, origin)
+
+
+def added_to(dst: Tile, accumulate: Any) -> npt.NDArray[np.bool_] | None:
+    """Return which elements of ``dst`` [its shape] a sum goes on in, where the others are holes; else None."""
+    storage = dst.allocation.storage
+    if storage.origin is None or dst.is_indirect() or not (accumulate is None or accumulate):
+        return None
+    states = storage.seen(dst)
+    states = states.min(axis=-1) if states.ndim > len(dst.shape) else states
+    sums, holes = states == MATMUL, states == HOLE
+    return sums if sums.any() and holes.any() and (sums | holes).all() else None
 
 
 def sum_into(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes, compute: Compute) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import neurosim
 from neurosim.engines import Engine
-from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior
+from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, UnwrittenOutput
 from neurosim.work import Matmul
 
 F = np.float32
@@ -295,6 +295,26 @@ def test_holes_survive_a_second_matmul(machine, rng):
 
     text = machine.refused(body, *operands(rng, (16, 4, 8)), error=Uninitialized)
     assert "[8:16, 0:4]" in text
+
+
+@pytest.mark.parametrize("flag", [None, True])
+def test_sums_go_on_beside_columns_that_are_holes(machine, rng, flag):
+    """A tail that was never loaded: its columns stay unwritten, and raise where one is stored."""
+
+    def body(a, b, stored=5):
+        partial = nl.ndarray((16, 8), BF16, nl.sbuf)
+        nisa.tensor_copy(dst=partial[:, 0:5], src=b[:, 0:5])
+        psum = nl.ndarray((4, 8), nl.float32, nl.psum)
+        nisa.nc_matmul(dst=psum, stationary=a, moving=partial)
+        nisa.nc_matmul(dst=psum, stationary=a, moving=partial, accumulate=flag)
+        nisa.nc_matmul(dst=psum, stationary=a, moving=b, accumulate=flag)  # whole, and hides no hole
+        return psum[:, 0:stored]
+
+    a, b = operands(rng, (16, 4, 8))
+    once = product(a, b)
+    machine.assert_same(machine.outputs(body, a, b), (once + once + once)[:, 0:5])
+    with pytest.raises((Uninitialized, UnwrittenOutput)):
+        machine.outputs(lambda a, b: body(a, b, 6), a, b)
 
 
 @settings(max_examples=25, deadline=None)

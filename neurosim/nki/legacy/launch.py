@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ from neurosim.devices import load_chip
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, Unsupported
 from neurosim.grids import ALONE, Grid
-from neurosim.kernel import boundary, current
+from neurosim.kernel import boundary, current, warn
 from neurosim.nki.legacy.lowering import wrap
 from neurosim.nki.legacy.state import Run, active, running
 from neurosim.nki.legacy.tensor import Tensor, view_of
@@ -42,7 +41,7 @@ class _AnyOutput(tuple[str, ...]):
     __slots__ = ()
 
     def __contains__(self, path: object) -> bool:
-        warnings.warn(f"{path} was never fully stored; the rest is 0", UnwrittenOutputWarning, stacklevel=2)
+        warn(f"{path} was never fully stored; the rest is 0", UnwrittenOutputWarning)
         return True
 
 
@@ -78,7 +77,7 @@ class Kernel:
 
     def spills(self, error: CapacityExceeded) -> str:
         """Return a note on tiles that do not fit: the old compiler spilled them, which changes no value."""
-        warnings.warn(f"{error}", SpillWarning, stacklevel=2)
+        warn(f"{error}", SpillWarning)
         return "exceeded: the old compiler spilled tiles to HBM, which these times leave out"
 
     def __getitem__(self, grid: Any) -> Kernel:
