@@ -35,7 +35,10 @@ Perfetto = Annotated[
 ]
 ChipName = Annotated[
     str | None,
-    typer.Option("--chip", help="A chip's name or device file; by default NEURON_PLATFORM_TARGET_OVERRIDE, else trn2."),
+    typer.Option(
+        "--chip",
+        help="A chip's name or device file; by default what the environment asks for (README), else trn2.",
+    ),
 ]
 
 

@@ -25,7 +25,8 @@ def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
             f"{origin.hole} of {origin.tensor}",
             f"allocated at {first_line(origin.allocated)}",
         ),
-        advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written",
+        advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written; "
+        "of two cores, the one that reads what the other writes waits for it first (nisa.core_barrier)",
     )
 
 

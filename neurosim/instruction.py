@@ -579,10 +579,12 @@ def _no_register(mnemonic: str, name: str, value: NkiTensor, operand: Operand) -
 
 
 def _memory_advice(memory: Memory, operand: Operand) -> str:
+    if operand.memories == (Memory.psum,):
+        return "the tensor engine writes PSUM only: allocate it with buffer=nl.psum"
+    if operand.access is not Access.READ and Memory.sbuf in operand.memories:
+        return "write an SBUF tile, and move that on with nisa.tensor_copy (to PSUM) or nisa.dma_copy (to HBM)"
     if memory.is_hbm:
         return "load it into SBUF with nisa.dma_copy first"
     if memory is Memory.psum and Memory.sbuf in operand.memories:
         return "copy it to SBUF with nisa.tensor_copy first"
-    if operand.memories == (Memory.psum,):
-        return "the tensor engine writes PSUM only: allocate it with buffer=nl.psum"
     return "see the instruction's memory types"

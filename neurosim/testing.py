@@ -79,6 +79,7 @@ def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0) -> None:
     Raises:
         AssertionError: a value is too far; says which, how far, and in which part of the array.
     """
+    __tracebackhide__ = True
     values, reference, dtype = _pair(actual, expected)
     distance = ulp_distance(actual, expected)
     _report(distance > max_ulp, distance, values, reference, f"{max_ulp:g} ulp of {_name(dtype)}", actual)
@@ -97,6 +98,7 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
     Raises:
         AssertionError: a value is too far; says which, how far, and in which part of the array.
     """
+    __tracebackhide__ = True
     values, reference, dtype = _pair(actual, expected)
     layout = _layout(dtype)
     if rtol is None:
@@ -148,6 +150,7 @@ def _name(dtype: Any) -> str:
 
 def _report(far: Any, distance: Floats, values: Floats, reference: Floats, limit: str, actual: Any) -> None:
     """Raise where ``far`` says so, with the worst elements and the box that they lie in."""
+    __tracebackhide__ = True
     count = int(np.count_nonzero(far))
     if count == 0:
         return

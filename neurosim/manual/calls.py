@@ -7,6 +7,7 @@ An example follows from the declaration (float32 tiles [32, 16] in the first mem
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import re
 import tomllib
@@ -130,15 +131,23 @@ def declaration(mnemonic: str) -> type[Instruction]:
         Unsupported: one that NKI documents and neurosim lacks.
         ConfigurationError: no instruction at all.
     """
+    mnemonic = mnemonic.removeprefix("nki.").removeprefix("isa.").removeprefix("nisa.")
     found = _catalogue.instructions().get(mnemonic)
     if found is None and mnemonic in isa._NOT_BUILT:
         raise Unsupported(f"nki.isa.{mnemonic} is documented for NKI 0.6 and not built here yet")
     if found is None:
         raise ConfigurationError(
-            f"there is no instruction {mnemonic}", numbers=("known: " + ", ".join(_catalogue.instructions()),)
+            f"there is no instruction {mnemonic}", numbers=("known: " + ", ".join(_alike(mnemonic)),)
         )
     cls: type[Instruction] = found.instruction  # type: ignore[attr-defined]
     return cls
+
+
+def _alike(mnemonic: str) -> list[str]:
+    """Return the instructions that may have been meant, or all of them."""
+    known = list(_catalogue.instructions())
+    holding = [name for name in known if mnemonic and mnemonic in name]
+    return holding or difflib.get_close_matches(mnemonic, known) or known
 
 
 def operands(mnemonic: str) -> dict[str, Operand | None]:

@@ -28,7 +28,7 @@ def overview(*, color: bool = False) -> str:
         table.add_column(title, no_wrap=True)
     for *cells, text in body:
         table.add_row(*cells, text if len(text) <= room else f"{text[: room - 1]}…")
-    missing = f"\nDocumented for NKI 0.6 and not built yet: {', '.join(not_built()) or 'none'}."
+    missing = f"\nFunctions of nki.isa documented for NKI 0.6 and not built yet: {', '.join(not_built()) or 'none'}."
     return _rendered(Group(table, Text(missing)), color)
 
 

@@ -236,7 +236,7 @@ _ROWS: Final[dict[str, tuple[Any, tuple[float, float] | None, float]]] = {
     "sqrt": (_sqrt, (2.0**-116, 2.0**118), 0.5),
     "rsqrt": (_rsqrt, (2.0**-87, 2.0**97), 0.51),
     "reciprocal": (_reciprocal, (2.0**-42, 2.0**42), 0.5),
-    "exp": (elementary.exp_single, None, 1.0),
+    "exp": (elementary.exp_single, None, 1.05),
     "sigmoid": (_sigmoid, None, 0.51),
     "silu": (_silu, None, 0.51),
     "silu_dx": (_silu_dx, None, 0.51),

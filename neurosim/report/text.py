@@ -146,7 +146,8 @@ def _limit(summary: Summary) -> str:
     share = units.percent(busiest_ps / makespan)
     if busiest_ps >= DECISIVE * makespan:
         return f"{name}{of}, busy {share} of the time"
-    return f"no engine{of}: {name} is busiest, {share}; else instructions wait for one another"
+    verb = "are" if name.endswith("s") else "is"  # the DMA engines
+    return f"no engine{of}: {name} {verb} busiest, {share}; else instructions wait for one another"
 
 
 def _space(summary: Summary) -> str:
