@@ -13,14 +13,13 @@ from operator import index as as_int
 from typing import Any, ClassVar
 
 from neurosim.chip import Chip
-from neurosim.dtypes import Kind
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import UnknownBehavior
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.kernel import current
 from neurosim.lanes import Lanes
 from neurosim.rules import Broken
-from neurosim.scalar_registers import END, LEAST, VirtualRegister, allocate
+from neurosim.scalar_registers import END, LEAST, NO_NUMBERS, VirtualRegister, allocate
 from neurosim.work import Control, Work
 
 
@@ -113,7 +112,7 @@ class RegisterStore(_Register, mnemonic="register_store", engines=(Engine.sync,)
             bits = self.src.allocation.storage.buffer[:size]
             self.dst.array()[...] = bits.view(target.numpy)[0]
             return
-        if Kind.FLOAT in (held.kind, target.kind):
+        if held.kind in NO_NUMBERS or target.kind in NO_NUMBERS:
             raise UnknownBehavior(
                 f"register_store: {self.src.describe()} holds {held} and dst is {target}: the manual does not say how",
                 advice="store into a tile of the same kind, and convert it with nisa.tensor_copy",

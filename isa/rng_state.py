@@ -62,6 +62,9 @@ class SetRngSeed(Instruction, mnemonic="set_rng_seed", engines=(Engine.vector,))
 def _rules(name: str, tile: Tile, wanted: Engine, chip: Chip) -> Iterator[Broken | None]:
     """GpSimd from NeuronCore-v3 on, Vector from v4; two axes, uint32, all words of a lane."""
     yield since(3, chip, "seed Vector with nisa.set_rng_seed")
+    if not isinstance(wanted, Engine) or wanted not in (Engine.unknown, Engine.gpsimd, Engine.vector):
+        yield Broken(f"cannot run on {wanted!r}", (), "it runs on gpsimd or vector")
+        return
     engine = Engine.gpsimd if wanted is Engine.unknown else wanted
     if engine is Engine.vector:
         yield since(4, chip, "use nisa.engine.gpsimd, or seed Vector with nisa.set_rng_seed", "engine=vector")

@@ -492,6 +492,13 @@ def freeze(value: Any) -> Hashable:
     return value if isinstance(value, Hashable) else repr(value)
 
 
+def kept(value: Any) -> Any:
+    """Return a value with its lists copied, so that what is done to them later does not change it."""
+    if isinstance(value, dict):
+        return {name: kept(entry) for name, entry in value.items()}
+    return type(value)(map(kept, value)) if type(value) in (list, tuple) else value
+
+
 def issue(instruction: Instruction, kernel: Kernel) -> NkiInstruction:
     """Check, execute and record an instruction; errors get the kernel line that they come from."""
     try:
@@ -522,7 +529,8 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
             kwargs.pop("dtype")
         handle = issue(instruction, kernel)
         if kernel.bodies:  # of a loop on the device: each later trip makes the same call
-            repeated: Action = lambda: handle.again(issue(cls(*args, **kwargs), kernel))  # noqa: E731
+            places, names = kept(args), kept(kwargs)  # as they are now, whatever Python does to them afterwards
+            repeated: Action = lambda: handle.again(issue(cls(*places, **names), kernel))  # noqa: E731
             kernel.bodies[-1].actions.append((kernel.stack(), repeated))
         return handle
 

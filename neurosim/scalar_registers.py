@@ -25,6 +25,8 @@ from neurosim.view import Array, NkiTensor
 LEAST: Final = -(1 << 31)
 END: Final = 1 << 31
 """Whole numbers from ``LEAST`` up to ``END``, exclusive, fit a register."""
+NO_NUMBERS: Final = (Kind.FLOAT, Kind.SCALE)
+"""Kinds of formats that a register holds as their bits."""
 
 
 class VirtualRegister(NkiTensor):
@@ -88,7 +90,7 @@ class VirtualRegister(NkiTensor):
                 f"{self.describe()}: its value is needed, and this run computes none",
                 advice="run with values=True, or give the number itself",
             )
-        if self.holds.kind == Kind.FLOAT:
+        if self.holds.kind in NO_NUMBERS:
             raise UnknownBehavior(
                 f"{self.describe()} holds {self.holds} and is used as a whole number: the manual does not say how",
                 advice="convert the tile to nl.int32 with nisa.tensor_copy before nisa.register_load",
@@ -105,7 +107,7 @@ class VirtualRegister(NkiTensor):
     def put_bits(self, source: Array, dtype: DType) -> None:
         """Make the register hold one element: whole numbers with their value, the rest with their bits."""
         buffer = self.allocation.storage.buffer
-        if dtype.kind == Kind.FLOAT or dtype == uint32:
+        if dtype.kind in NO_NUMBERS or dtype == uint32:
             buffer[:] = 0
             buffer[: dtype.size_bytes] = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
         else:

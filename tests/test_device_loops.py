@@ -678,3 +678,22 @@ def test_a_tile_of_a_body_takes_its_space_once():
     with pytest.raises(CapacityExceeded, match="the live tiles do not fit into SBUF") as caught:
         neurosim.simulate(kernel)(ROW)
     assert f"2 × {4 * columns} bytes per partition" in str(caught.value)
+
+
+def test_later_trips_take_lists_as_they_were():
+    """What Python does to a list after a call is not part of it."""
+
+    def kernel(x):
+        tile, total = nl.load(x), nl.zeros((1, 8), nl.float32)
+
+        def body(i):
+            srcs = [total, tile]
+            nisa.dma_compute(dst=total, srcs=srcs, reduce_op=nl.add)
+            srcs.append(tile)
+
+        nl.fori_loop(0, 3, body)
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    assert (neurosim.simulate(kernel)(ROW).outputs == 3 * ROW).all()

@@ -337,3 +337,20 @@ def test_runs_without_values():
 
     with pytest.raises(Unsupported, match="its value is needed, and this run computes none"):
         neurosim.simulate(unknown, values=False)(neurosim.spec((4, 6), "float32"), neurosim.spec((1, 1), "int32"))
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda tile, register: nl.fori_loop(0, register, lambda i: None), "and is used as a whole number"),
+        (lambda tile, register: nisa.register_store(tile, register), "and dst is int32: the manual does not say how"),
+    ],
+)
+def test_a_scale_is_no_whole_number(use, message):
+    def kernel(x):
+        tile = nl.ndarray((1, 1), nl.float8_e8m0fnu)
+        nisa.dma_copy(dst=tile, src=x.view(nl.float8_e8m0fnu))
+        use(nl.ndarray((1, 1), nl.int32), nisa.register_alloc(tile))
+
+    with pytest.raises(UnknownBehavior, match=f"holds float8_e8m0fnu {message}"):
+        neurosim.simulate(kernel, "trn3")(np.array([[200]], np.uint8))

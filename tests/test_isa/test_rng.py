@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neurosim
-from neurosim.errors import Uninitialized
+from neurosim.errors import IllegalOperand, Uninitialized
 from neurosim.numerics import random
 
 vector, gpsimd = nisa.engine.vector, nisa.engine.gpsimd
@@ -310,6 +310,16 @@ def test_refuses_seeds_and_bounds(machine):
     assert "rand2: min 0 and max -1 are no range in row 77" in message
     brief = low.astype(ml_dtypes.bfloat16)
     assert "min is bfloat16; it must be float32" in machine.refused(ranged(None, None), brief, high, chip="trn3")
+
+
+@pytest.mark.parametrize("engine", [2, "vector", None, np.zeros(2), nisa.engine.tensor], ids=str)
+def test_a_state_belongs_to_an_engine_that_has_one(machine, engine):
+    for call in (
+        lambda tile: nisa.rand_set_state(src_seeds=tile, engine=engine),
+        lambda tile: nisa.rand_get_state(dst=tile, engine=engine),
+    ):
+        with pytest.raises(IllegalOperand, match="cannot run on"):
+            machine.run(lambda src: call(src), np.zeros((32, 6), np.uint32))
 
 
 def test_seeds_must_be_written(machine):
