@@ -52,3 +52,10 @@ def bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any]) 
             return IllegalCall(f"{mnemonic}: no operand {name!r}", advice=hint)
     text = str(error).split("() ", 1)[-1]
     return IllegalCall(f"{mnemonic}: {text}", advice=f"it takes {', '.join(names)}")
+
+
+def kept(value: Any) -> Any:
+    """Return a value with its lists copied, so that what is done to them later does not change it."""
+    if isinstance(value, dict):
+        return {name: kept(entry) for name, entry in value.items()}
+    return type(value)(map(kept, value)) if type(value) in (list, tuple) else value

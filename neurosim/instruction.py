@@ -15,7 +15,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
-from neurosim.calls import made_of_older_call
+from neurosim.calls import kept, made_of_older_call
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
@@ -32,7 +32,17 @@ from neurosim.lanes import Lanes, note_rows, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
 from neurosim.program import Access, Pattern, Signature
 from neurosim.registers import registers_of
-from neurosim.rules import Broken, access_rules, bounding_box, fits_float32, is_number, packed, repeats_only, rounds
+from neurosim.rules import (
+    Broken,
+    access_rules,
+    bounding_box,
+    fits_float32,
+    is_number,
+    no_array,
+    packed,
+    repeats_only,
+    rounds,
+)
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
 from neurosim.work import Work
@@ -257,9 +267,6 @@ class Instruction:
     ) -> IndirectTensor:
         """Read the indices of a dynamic operand, which become an operand of their own."""
         index = value.index
-        if kernel.dry:
-            return value
-        mask = index.allocation.storage.unwritten(index)
         if isinstance(value, ColumnTensor):
             if not operand.indirect:
                 raise IllegalOperand(
@@ -273,7 +280,10 @@ class Instruction:
                 f"{self.mnemonic}: {name} {value.describe()} has a place that is known at run time only",
                 advice="load it with nisa.dma_copy first, which takes such views",
             )
-        mask = value.used(mask)
+        if kernel.dry:  # checked as it would be, and its index is not read
+            tensors.append((f"index of {name}", index, _USED))
+            return value
+        mask = value.used(index.allocation.storage.unwritten(index))
         if mask is not None and mask.any():
             self._hole(kernel, f"index of {name}", index, mask, _INDEX)
         value = value.resolved(skip=self.skips_out_of_bounds(), values=kernel.values)
@@ -409,6 +419,7 @@ class Instruction:
                 self._check_operand(name, value, operand)
         for name in self._flags:
             self._check_flag(name, getattr(self, name))
+        self._raise(no_array(name, getattr(self, name)) for name, operand in self._operands if operand is None)
         chip = kernel.chip
         if not self.is_dma:
             for name, tensor, _ in tensors:
@@ -490,13 +501,6 @@ def freeze(value: Any) -> Hashable:
     if isinstance(value, (list, tuple)):
         return tuple(freeze(entry) for entry in value)
     return value if isinstance(value, Hashable) else repr(value)
-
-
-def kept(value: Any) -> Any:
-    """Return a value with its lists copied, so that what is done to them later does not change it."""
-    if isinstance(value, dict):
-        return {name: kept(entry) for name, entry in value.items()}
-    return type(value)(map(kept, value)) if type(value) in (list, tuple) else value
 
 
 def issue(instruction: Instruction, kernel: Kernel) -> NkiInstruction:

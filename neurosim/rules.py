@@ -250,6 +250,15 @@ def operator_exists(op: str, chip: Chip) -> Broken | None:
     return Broken(f"nl.{op} needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), _SINCE_TRN3[op])
 
 
+def no_array(name: str, value: Any) -> Broken | None:
+    """A parameter is no NumPy array, which answers a comparison with an array."""
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, (no_array(name, entry) for entry in value)), None)
+    if isinstance(value, np.ndarray) and value.ndim:
+        return Broken(f"{name} is a NumPy array {list(value.shape)} {value.dtype}", (), "pass a list of numbers")
+    return None
+
+
 def since(generation: int, chip: Chip, advice: str, what: str = "") -> Broken | None:
     """The generation has the instruction, or ``what`` of it."""
     if chip.generation >= generation:

@@ -697,3 +697,25 @@ def test_later_trips_take_lists_as_they_were():
         return out
 
     assert (neurosim.simulate(kernel)(ROW).outputs == 3 * ROW).all()
+
+
+def test_a_body_that_is_checked_first_records_its_indices():
+    """The first trip around it makes none of its own, and later ones take rows that a register chooses."""
+
+    def kernel(x):
+        total = nl.zeros((1, 8), nl.float32)
+
+        def inner(j):
+            row = nl.ndarray((1, 8), nl.float32)
+            nisa.dma_copy(dst=row, src=x[nl.ds(j, 1)])
+            nisa.tensor_tensor(dst=total, data1=total, data2=row, op=nl.add)
+
+        nl.fori_loop(0, 4, lambda i: nl.fori_loop(0, i, inner))
+        out = nl.ndarray((1, 8), nl.float32, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    x = np.arange(32, dtype=F).reshape(4, 8)
+    result = neurosim.profile(kernel)(x)
+    assert (result.outputs == 3 * x[0] + 2 * x[1] + x[2]).all()
+    assert result.timeline.makespan_ps > 0

@@ -517,3 +517,18 @@ def test_an_engine_writes_what_dst_is_and_another_dtype_warns():
 def test_dtype_that_is_not_what_dst_says(call, message):
     with pytest.raises(IllegalOperand, match=message):
         in_kernel(call)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: nisa.activation(dst=t, op=nl.exp, data=t, reduce_cmd=np.zeros((2, 2))),
+        lambda t: nisa.tensor_copy(dst=t, src=t, engine=np.zeros(2)),
+        lambda t: nisa.iota(dst=t, pattern=[[1, np.arange(4)]]),
+    ],
+)
+def test_parameters_are_no_arrays(call):
+    with pytest.raises(IllegalOperand, match="is a NumPy array") as caught:
+        in_kernel(call)
+    assert caught.value.where
+    assert caught.value.advice

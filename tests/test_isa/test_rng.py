@@ -318,8 +318,8 @@ def test_a_state_belongs_to_an_engine_that_has_one(machine, engine):
         lambda tile: nisa.rand_set_state(src_seeds=tile, engine=engine),
         lambda tile: nisa.rand_get_state(dst=tile, engine=engine),
     ):
-        with pytest.raises(IllegalOperand, match="cannot run on"):
-            machine.run(lambda src: call(src), np.zeros((32, 6), np.uint32))
+        with pytest.raises(IllegalOperand, match=r"cannot run on|engine is a NumPy array"):
+            machine.run(call, np.zeros((32, 6), np.uint32))
 
 
 def test_seeds_must_be_written(machine):
