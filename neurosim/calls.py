@@ -6,6 +6,8 @@ import dataclasses
 import difflib
 from typing import Any
 
+import numpy as np
+
 from neurosim import dtypes
 from neurosim.errors import IllegalCall, IllegalOperand
 from neurosim.kernel import warn
@@ -59,3 +61,10 @@ def kept(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: kept(entry) for name, entry in value.items()}
     return type(value)(map(kept, value)) if type(value) in (list, tuple) else value
+
+
+def kind_of(value: Any) -> str:
+    """Return what stands where a tensor should, in words."""
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array {list(value.shape)} {value.dtype}"
+    return f"{value!r} ({type(value).__name__})"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
-from neurosim.calls import kept, made_of_older_call
+from neurosim.calls import kept, kind_of, made_of_older_call
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
@@ -484,7 +484,7 @@ class Instruction:
         kind = "a register" if operand.memories == (Memory.state,) else "a tensor"
         wanted = f"{kind} or a number" if operand.number else kind
         raise IllegalOperand(
-            f"{self.mnemonic}: {name} is {_kind_of(value)}; it must be {wanted}",
+            f"{self.mnemonic}: {name} is {kind_of(value)}; it must be {wanted}",
             advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
         )
 
@@ -566,12 +566,6 @@ def _state_pattern(kind: str, access: Access, engine: Engine, chip: Chip) -> Pat
     found = registers_of(kind, engine, chip)
     shape, steps = (chip.partitions * found.words,), (1,)
     return Pattern(kind, access, Memory.state, found.dtype, shape, steps, -1, 0, 0)
-
-
-def _kind_of(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"a NumPy array {list(value.shape)} {value.dtype}"
-    return f"{value!r} ({type(value).__name__})"
 
 
 def _no_register(mnemonic: str, name: str, value: NkiTensor, operand: Operand) -> IllegalOperand:

@@ -89,7 +89,7 @@ ROWS = (
     Row("neurosim.errors"),
     Row("neurosim.engines"),
     Row("neurosim.versions", own=("neurosim.errors",)),
-    Row("neurosim.calls", own=("neurosim.dtypes", "neurosim.errors", "neurosim.kernel")),
+    Row("neurosim.calls", own=("neurosim.dtypes", "neurosim.errors", "neurosim.kernel"), packages=("numpy",)),
     Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
     # The record's methods call what makes text and files of it, when they are asked to.
     Row("neurosim.program", own=(*RECORD, "neurosim.listing", "neurosim.program_file"), packages=("numpy",)),
