@@ -111,7 +111,7 @@ def test_runs_on_gpsimd(machine):
         ({"pattern": [1, 6]}, "not a list of one to four"),
         ({"pattern": [[1, 6, 1]]}, "not a list of one to four"),
         ({"pattern": [[1.0, 6]]}, "pairs of int32"),
-        ({"pattern": np.array([[1, 6]])}, "not a list of one to four"),
+        ({"pattern": np.array([[1, 6]])}, r"pattern is a NumPy array \[1, 2\]"),
         ({"pattern": [[1, -6]]}, "pattern makes -6 elements"),
         ({"pattern": [[1, 6]], "offset": 2**31}, "offset 2147483648 is not an int32"),
         ({"pattern": [[1, 6]], "offset": 0.5}, "offset 0.5 is not an int32"),
