@@ -68,3 +68,15 @@ def kind_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"a NumPy array {list(value.shape)} {value.dtype}"
     return f"{value!r} ({type(value).__name__})"
+
+
+def label_of(instruction: Any) -> str | None:
+    """Return the ``name=`` of an instruction, which labels it in traces.
+
+    Raises:
+        IllegalOperand: no string.
+    """
+    label: str | None = instruction.name
+    if label is not None and not isinstance(label, str):
+        raise IllegalOperand(f"{instruction.mnemonic}: name={label!r} is not a string", advice="names label traces")
+    return label

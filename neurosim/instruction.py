@@ -15,7 +15,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
-from neurosim.calls import kept, kind_of, made_of_older_call
+from neurosim.calls import kept, kind_of, label_of, made_of_older_call
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
@@ -315,9 +315,7 @@ class Instruction:
         tensors: list[tuple[str, NkiTensor, Operand]],
     ) -> NkiInstruction:
         signature_id, engine, states = signature
-        label: str | None = self.name  # type: ignore[attr-defined]
-        if label is not None and not isinstance(label, str):
-            raise IllegalOperand(f"{self.mnemonic}: name={label!r} is not a string", advice="names label traces")
+        label = label_of(self)
         holes: Holes = {}
         slots: list[int] = []
         origin: HoleOrigin | None = None

@@ -121,8 +121,7 @@ class Lanes:
 
     def states(self, tensor: NkiTensor) -> npt.NDArray[np.uint8]:
         """Return the lowest shadow state of each element, in the tensor's shape."""
-        states = tensor.allocation.storage.seen(tensor)
-        return states.min(axis=-1) if states.ndim > len(tensor.shape) else states
+        return tensor.allocation.storage.element_states(tensor)
 
     def is_written(self, tensor: NkiTensor) -> bool:
         """Return whether all bytes of a tensor were written."""

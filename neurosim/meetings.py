@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neurosim.calls import label_of
 from neurosim.cores import alone
 from neurosim.engines import Engine
 from neurosim.errors import IllegalOperand
@@ -78,9 +79,7 @@ class Meeting(Instruction):
     def _run(
         self, kernel: Kernel, signature: tuple[int, Engine, Any], tensors: list[tuple[str, NkiTensor, Operand]]
     ) -> NkiInstruction:
-        label: str | None = self.name  # type: ignore[attr-defined]
-        if label is not None and not isinstance(label, str):
-            raise IllegalOperand(f"{self.mnemonic}: name={label!r} is not a string", advice="names label traces")
+        label = label_of(self)
         stack = kernel.stack()
         slots = [part for _, tensor, _ in tensors for part in (tensor.allocation.storage.id, tensor.offset_bytes)]
         visit = Visit(

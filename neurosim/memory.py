@@ -169,6 +169,11 @@ class Storage:
             return None
         return self.origin
 
+    def element_states(self, tensor: NkiTensor) -> npt.NDArray[np.uint8]:
+        """Return the lowest state of each element, in the tensor's shape."""
+        states = self.seen(tensor)
+        return states.min(axis=-1) if states.ndim > len(tensor.shape) else states
+
     def uniform_state(self, tensor: NkiTensor) -> int:
         """Return the one state of all bytes under ``tensor``, or -1 when they differ."""
         if self.state >= 0 and not tensor.allocation.is_planed:

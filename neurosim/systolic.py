@@ -143,8 +143,7 @@ def added_to(dst: Tile, accumulate: Any) -> npt.NDArray[np.bool_] | None:
     storage = dst.allocation.storage
     if storage.origin is None or dst.is_indirect() or not (accumulate is None or accumulate):
         return None
-    states = storage.seen(dst)
-    states = states.min(axis=-1) if states.ndim > len(dst.shape) else states
+    states = storage.element_states(dst)
     sums, holes = states == MATMUL, states == HOLE
     return sums if sums.any() and holes.any() and (sums | holes).all() else None
 

@@ -727,8 +727,8 @@ def test_numbers_that_are_none(what, number):
 
 
 def test_cores_may_not_be_floats_or_arrays():
-    for cores in ((0.0, 1.0), np.array([0, 1])):
-        with pytest.raises(IllegalOperand, match=r"cores(=| is a NumPy array)"):
+    for cores, words in (((0.0, 1.0), "cores="), (np.array([0, 1]), "cores is a NumPy array")):
+        with pytest.raises(IllegalOperand, match=words):
             on_two(lambda x, cores=cores: nisa.core_barrier(x, cores), HALVES)
 
 

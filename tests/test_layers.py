@@ -155,6 +155,7 @@ ROWS = (
     Row(
         "neurosim.meetings",
         own=(
+            "neurosim.calls",
             *RECORD,
             *TENSORS,
             "neurosim.cores",
