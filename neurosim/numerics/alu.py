@@ -25,9 +25,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.jit import inlined, named
 from neurosim.numerics import elementary
 from neurosim.numerics.convert import output, plain
-from neurosim.numerics.jit import inlined, named
 
 F32Array = NDArray[np.float32]
 Operand = F32Array | float | np.float32

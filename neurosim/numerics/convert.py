@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import UnknownBehavior
-from neurosim.numerics.jit import compiled, named
+from neurosim.jit import compiled, named
 
 T = TypeVar("T", bound=np.generic)
 Array = NDArray[Any]

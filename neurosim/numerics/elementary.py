@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from neurosim.numerics.jit import inlined
+from neurosim.jit import inlined
 
 _LN2: Final = 0.6931471805599453
 _LOG2_E: Final = 1.4426950408889634

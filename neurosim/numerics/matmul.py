@@ -23,11 +23,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim import dtypes
+from neurosim import dtypes, jit
 from neurosim.dtypes import DType
-from neurosim.numerics import jit
+from neurosim.jit import compiled, inlined, parallel, prange
 from neurosim.numerics.convert import flat, plain, widen
-from neurosim.numerics.jit import compiled, inlined, parallel, prange
 
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.numerics.jit import compiled
+from neurosim.jit import compiled
 
 Words = NDArray[np.uint32]
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.jit import compiled, inlined, named
 from neurosim.numerics.convert import plain
-from neurosim.numerics.jit import compiled, inlined, named
 
 F32Array = NDArray[np.float32]
 

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.jit import compiled, inlined
 from neurosim.numerics import alu
 from neurosim.numerics.convert import plain
-from neurosim.numerics.jit import compiled, inlined
 
 F32Array = NDArray[np.float32]
 

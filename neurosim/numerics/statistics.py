@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.jit import compiled
 from neurosim.numerics.convert import plain
-from neurosim.numerics.jit import compiled
 
 F32Array = NDArray[np.float32]
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neurosim.numerics import act, jit, matmul, reference
+from neurosim import jit
+from neurosim.numerics import act, matmul, reference
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMERICS = ROOT / "neurosim" / "numerics"
@@ -61,7 +62,7 @@ def test_only_jit_imports_numba() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if any(name.split(".")[0] in ("numba", "llvmlite") for name in names):
                 importers.add(path.relative_to(ROOT).as_posix())
-    assert importers == {"neurosim/numerics/jit.py"}
+    assert importers == {"neurosim/jit.py"}
 
 
 def test_no_fastmath_anywhere() -> None:
@@ -108,8 +109,9 @@ def test_every_function_has_one_signature_and_strict_arithmetic() -> None:
 
 def test_kernels_come_from_the_cache_in_the_next_process(tmp_path: Path) -> None:
     program = (
-        "import numpy as np; from neurosim.numerics import alu, jit; alu.binary('add', np.ones(4, 'f4'), 1.0);"
-        "print(sum(alu._BINARY['add'].stats.cache_hits.values()), jit.cache_dir())"
+        "import pathlib, numpy as np; from neurosim import jit; from neurosim.numerics import alu;"
+        "alu.binary('add', np.ones(4, 'f4'), 1.0); folder = pathlib.Path(alu.__file__).parent;"
+        "print(sum(alu._BINARY['add'].stats.cache_hits.values()), jit.cache_dir(folder))"
     )
     first = run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT=None).stdout.split()
     second = run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT=None).stdout.split()
@@ -128,7 +130,7 @@ def test_kernels_come_from_the_cache_in_the_next_process(tmp_path: Path) -> None
     ],
 )
 def test_where_the_cache_is(tmp_path: Path, environment: dict[str, str | None], folder: str) -> None:
-    program = "from neurosim.numerics import jit; print(jit.cache_dir())"
+    program = "import pathlib; from neurosim import jit; print(jit.cache_dir(pathlib.Path(jit.__file__).parent))"
     filled = {name: value and value.format(tmp_path) for name, value in environment.items()}
     found = Path(run(["-c", program], **filled).stdout.strip())
     assert found.parent == tmp_path / folder
@@ -159,11 +161,16 @@ def test_a_users_numba_cache_stays_where_it_was(tmp_path: Path) -> None:
 
 
 def test_the_key_follows_our_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = jit._cache_key()
-    assert key == jit._cache_key()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "kernels.py").write_text("before")
+    key = jit._cache_key(tmp_path / "package")
+    assert key == jit._cache_key(tmp_path / "package") != jit._cache_key(tmp_path)
+    (tmp_path / "package" / "kernels.py").write_text("after")
+    changed = jit._cache_key(tmp_path / "package")
+    assert changed != key
     (tmp_path / "jit.py").write_text("changed")
     monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
-    assert jit._cache_key() != key
+    assert jit._cache_key(tmp_path / "package") not in (key, changed)
 
 
 def product() -> bool:
@@ -176,7 +183,7 @@ def product() -> bool:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_runs_serially() -> None:
     program = (
-        "import sys, os; sys.path.insert(0, sys.argv[1]); import test_jit; from neurosim.numerics import jit\n"
+        "import sys, os; sys.path.insert(0, sys.argv[1]); import test_jit; from neurosim import jit\n"
         "assert test_jit.product()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
@@ -189,7 +196,7 @@ def test_a_forked_child_runs_serially() -> None:
 @pytest.mark.parametrize("layer", ["workqueue", "tbb", "omp"])
 def test_every_threading_layer_works(layer: str) -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import test_jit; from neurosim.numerics import jit\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_jit; from neurosim import jit\n"
         "print(test_jit.product(), jit.threads())"
     )
     result = run(["-c", program, str(Path(__file__).parent)], NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from neurosim import dtypes
+from neurosim import dtypes, jit
 from neurosim.dtypes import DType
-from neurosim.numerics import convert, jit, matmul, reference
+from neurosim.numerics import convert, matmul, reference
 
 F32 = NDArray[np.float32]
 

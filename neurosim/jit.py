@@ -57,10 +57,10 @@ _LAST_PAUSE_NS: Final = 1_000_000_000
 _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
 
 
-def _cache_key() -> str:
-    """Hash everything that the machine code depends on: our sources, the compiler, the CPU."""
+def _cache_key(package: Path) -> str:
+    """Hash everything that the machine code of a package depends on: its sources and ours, the compiler, the CPU."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in (Path(__file__), *sorted(package.glob("*.py"))):
         digest.update(path.read_bytes())
     cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     versions = _numba.__version__, np.__version__, platform.python_version()
@@ -78,10 +78,10 @@ def _cache_root() -> Path:
 
 
 @functools.cache
-def cache_dir() -> Path | None:
-    """Return the folder of this version's machine code, created and writable, or None: compile afresh each time."""
+def cache_dir(package: Path) -> Path | None:
+    """Return the folder for a package's machine code, created and writable, or None: compile afresh each time."""
     try:
-        folder = _cache_root() / f"numba-{_cache_key()}"
+        folder = _cache_root() / f"numba-{_cache_key(package)}"
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except (OSError, RuntimeError) as error:
@@ -102,7 +102,7 @@ def _our_cache(folder: Path) -> Iterator[None]:
 
 
 def _jit(function: F, **flags: Any) -> F:
-    folder = cache_dir()
+    folder = cache_dir(Path(function.__code__.co_filename).parent)
     if folder is None:
         jitted: F = _numba.njit(function, **_FLAGS, **flags)
         return jitted
