@@ -15,8 +15,9 @@ from neurosim.arrays import kind_of, like, to_numpy
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, NeurosimError, UnwrittenOutput
 from neurosim.holes import uninitialized
-from neurosim.kernel import Kernel, default_name
+from neurosim.kernel import Kernel
 from neurosim.memory import WRITTEN, array_bytes
+from neurosim.naming import default_name
 from neurosim.objects import fields_of, with_fields
 from neurosim.rules import bounding_box
 from neurosim.specs import Spec

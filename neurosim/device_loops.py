@@ -16,6 +16,7 @@ report (``vllm-neuron``: a loop "is a barrier that quiesces all engines").
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from numbers import Integral
@@ -30,6 +31,7 @@ from neurosim.instruction import In, Instruction, Out, Tile, issue
 from neurosim.kernel import Action, Body, Kernel, current
 from neurosim.lanes import Lanes
 from neurosim.loops import while_on_line
+from neurosim.naming import LOOP_CONDITION, LOOP_VARIABLE
 from neurosim.program import DeviceTrip
 from neurosim.scalar_registers import END, LEAST, VirtualRegister, allocate
 from neurosim.versions import NKI_0_6
@@ -142,10 +144,10 @@ class _Loop:
 class _Counted(_Loop):
     """A loop from a bound to another."""
 
-    def __init__(self, kernel: Kernel, call: str, start: Any, stop: Any, step: int) -> None:
+    def __init__(self, kernel: Kernel, call: str, start: Any, stop: Any, step: int, name: str) -> None:
         super().__init__(kernel, call)
         self.start, self.stop, self.step = start, stop, step
-        self.variable = allocate(kernel, "loop_variable")
+        self.variable = allocate(kernel, name)
         self.variable.frozen = f"the variable of {call}, which the loop alone writes"
         self.next = self.end = 0
         self.held: list[VirtualRegister] = []
@@ -235,12 +237,20 @@ def _check_step(call: str, step: Any) -> int:
     return as_int(step)
 
 
-def _counted(call: str, start: Any, stop: Any, step: Any) -> _Counted:
+def _counted(call: str, start: Any, stop: Any, step: Any, name: str = LOOP_VARIABLE) -> _Counted:
     kernel = current(call)
     with kernel.located():
         _check_bound(call, "start", start)
         _check_bound(call, "stop", stop)
-        return _Counted(kernel, call, start, stop, _check_step(call, step))
+        return _Counted(kernel, call, start, stop, _check_step(call, step), name)
+
+
+def _parameter(body: Callable[..., object]) -> str:
+    """Return what the body of a loop calls the loop's variable."""
+    try:
+        return next(iter(inspect.signature(body).parameters), LOOP_VARIABLE)
+    except (TypeError, ValueError):
+        return LOOP_VARIABLE
 
 
 def _deprecated(kernel: Kernel, what: str, instead: str, level: int) -> None:
@@ -301,7 +311,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], obje
     """
     call = "nl.fori_loop"
     _check_version(current(call), call, "nl.dynamic_range")
-    loop = _counted(call, lower, upper, step)
+    loop = _counted(call, lower, upper, step, _parameter(body_fun))
     loop.open()
     returned = body_fun(loop.variable)
     if returned is not None:
@@ -329,7 +339,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
     kernel = current(call)
     _check_version(kernel, call, "while with a register")
     _check_register(kernel, call, "init", init)
-    loop = _Conditional(kernel, call, init, allocate(kernel, "loop_condition"))
+    loop = _Conditional(kernel, call, init, allocate(kernel, LOOP_CONDITION))
     loop.open()
     assert loop.carried is not None
     returned = body_fun(loop.carried)

@@ -91,8 +91,8 @@ def check_races(program: Program, written: SharedWrites | None = None) -> None:
         place = str(frames[0]) if frames else "an unknown line"
         lines.append(f"core {program.cores[record]}: {instruction} {'writes' if writes else 'reads'} it at {place}")
     raise DataRace(
-        f"{info.name}{list(info.shape)} {info.dtype} in {info.memory.label}: two cores access the same bytes, "
-        "and do not meet in between",
+        f"{program.label(found.storage)}{list(info.shape)} {info.dtype} in {info.memory.label}: two cores access the "
+        "same bytes, and do not meet in between",
         where=tuple(map(str, program.where(found.second))),
         numbers=lines,
         advice="let them meet between the two, as in nisa.core_barrier(data=…, cores=(0, 1)); or let each core write a "

@@ -401,8 +401,8 @@ class Instruction:
             raise Uninitialized(
                 f"{self.mnemonic}: {name} {tensor.describe()} {what} {other.describe()}",
                 numbers=(
-                    f"{allocation.name} allocated at {first_line(allocation.where)}",
-                    f"{other.name} allocated at {first_line(other.where)}",
+                    f"{allocation.label} allocated at {first_line(allocation.where)}",
+                    f"{other.label} allocated at {first_line(other.where)}",
                 ),
                 advice="the two share addresses: read before the other is written, or move one of them",
             )

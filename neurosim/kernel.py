@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from operator import index as as_int
 from pathlib import Path
 from types import CodeType
@@ -23,6 +24,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
 from neurosim.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, SharedWrites, Storage
+from neurosim.naming import default_name
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.registers import registers_of
 from neurosim.reshaping import checked_name, checked_shape, united
@@ -179,7 +181,8 @@ class Kernel:
         frames = []
         for code, lasti in zip(key[::2], key[1::2], strict=True):
             name = code.co_qualname.split(".")[-1]
-            frames.append(Frame(_short(code.co_filename), _line(code, lasti), name, code.co_filename, lasti))
+            line, column = _place(code, lasti)
+            frames.append(Frame(_short(code.co_filename), line, name, code.co_filename, lasti, column))
         self.program.stacks.append(tuple(frames))
         self._stack_ids[key] = len(self.program.stacks) - 1
         return self._stack_ids[key]
@@ -317,7 +320,7 @@ class Kernel:
             base[1],
             row_bytes,
             stack,
-            self.where(stack),
+            self.program.stacks[stack],
             index,
             role,
         )
@@ -540,11 +543,10 @@ def _short(file: str) -> str:
     return file
 
 
-def _line(code: CodeType, lasti: int) -> int:
-    for start, end, line in code.co_lines():
-        if start <= lasti < end and line is not None:
-            return line
-    return code.co_firstlineno
+def _place(code: CodeType, lasti: int) -> tuple[int, int]:
+    """Return line and column of the call that an instruction of Python makes."""
+    line, _, column, _ = next(islice(code.co_positions(), lasti // 2, None))
+    return line or code.co_firstlineno, column or 0
 
 
 def _check_dtype(dtype: Any) -> DType:
@@ -554,11 +556,6 @@ def _check_dtype(dtype: Any) -> DType:
             f"nl.ndarray: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
         )
     return known
-
-
-def default_name(memory: Memory, index: int) -> str:
-    """Return the name of a kernel's ``index``-th allocation when it is given none."""
-    return f"{memory.label.lower()}_{index}"
 
 
 def current(call: str) -> Kernel:

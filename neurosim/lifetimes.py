@@ -218,7 +218,9 @@ class _Walk:
             place = f"{frames[0].file}:{frames[0].line}" if frames else "an unknown line"
             more = f" and {len(group) - 1} like it" if len(group) > 1 else ""
             size = f"{len(group)} × {info.row_bytes}" if len(group) > 1 else f"{info.row_bytes}"
-            lines.append(f"{info.name}{more}  {info.shape} {info.dtype}  {size} bytes per partition  {place}")
+            lines.append(
+                f"{self.program.label(group[0])}{more}  {info.shape} {info.dtype}  {size} bytes per partition  {place}"
+            )
         rest = [tile for group in groups[_LISTED:] for tile in group]
         if rest:
             total = sum(self.life.size_bytes[tile] for tile in rest)

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
+from neurosim.naming import label
+from neurosim.program import Frame
 
 if TYPE_CHECKING:
     from neurosim.view import NkiTensor
@@ -277,7 +279,7 @@ class Allocation:
         base_partition, base_bytes: where it begins in the storage.
         row_bytes: bytes it takes in each partition; in HBM, in all.
         stack: id of the call stack that allocated it.
-        where: that call stack as text, innermost first.
+        frames: that call stack, innermost first.
         index: number of the allocation in its kernel, from 1.
     """
 
@@ -290,7 +292,7 @@ class Allocation:
     base_bytes: int
     row_bytes: int
     stack: int
-    where: tuple[str, ...]
+    frames: tuple[Frame, ...]
     index: int
     role: str = "tile"
 
@@ -299,10 +301,20 @@ class Allocation:
         """Whether it shares its storage with other tensors that have an address."""
         return self.role == "plane"
 
+    @property
+    def where(self) -> tuple[str, ...]:
+        """The call stack that allocated it as text, innermost first."""
+        return tuple(map(str, self.frames))
+
+    @property
+    def label(self) -> str:
+        """What messages call it: the name given, else the variable that it is assigned to."""
+        return label(self.name, self.frames)
+
     def describe(self) -> str:
         """Name, shape, dtype and memory, for messages."""
         shape = ", ".join(map(str, self.shape))
-        return f"{self.name}[{shape}] {self.dtype} in {self.memory.label}"
+        return f"{self.label}[{shape}] {self.dtype} in {self.memory.label}"
 
 
 def array_bytes(array: npt.NDArray[Any]) -> Bytes:

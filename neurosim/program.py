@@ -121,6 +121,7 @@ class Frame:
         function: its name.
         path: the whole path, to read the source again.
         offset: place of the call in the function's bytecode; tells two calls on one line apart.
+        column: of the call in its line, in bytes from 0; tells what its result is assigned to.
     """
 
     file: str
@@ -128,6 +129,7 @@ class Frame:
     function: str
     path: str = ""
     offset: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}  in {self.function}"
@@ -243,6 +245,13 @@ class Program:
     def where(self, index: int) -> tuple[Frame, ...]:
         """Return the kernel's call stack at a record, innermost frame first."""
         return self.stacks[self.stack_ids[index]]
+
+    def label(self, storage: int) -> str:
+        """Return what the kernel's source calls a storage: its name, else the variable that it is assigned to."""
+        from neurosim.naming import label  # reads the kernel's source
+
+        info = self.storages[storage]
+        return label(info.name, self.stacks[info.stack])
 
     def listing(self, first: int = 0, last: int | None = None) -> str:
         """Return the program as text, a line per record: see :mod:`neurosim.listing`."""

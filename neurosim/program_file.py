@@ -250,7 +250,7 @@ def _placed(frame: Frame, paths: list[str]) -> Frame:
     number = frame.path
     if not (number.isascii() and number.isdigit() and int(number) < len(paths)):
         raise Malformed(f"a frame in source {number!r} of {len(paths)}")
-    if frame.line < 0 or frame.offset < 0:
+    if min(frame.line, frame.offset, frame.column) < 0:
         raise Malformed(f"line {frame.line} of {frame.file}")
     return replace(frame, path=paths[int(number)])
 

@@ -41,8 +41,9 @@ class VirtualRegister(NkiTensor):
     __slots__ = ("frozen", "holds", "known")
 
     operator_advice = (
-        "a register's value is known on the device only: compute in an SBUF tile, and load the result with "
-        "nisa.register_load"
+        "a register's value is known on the device only: as a place, give it itself, in t[nl.ds(i, size)] or "
+        ".ap(…, scalar_offset=i); instead of a multiple of a loop's variable, count in steps of it "
+        "(nl.fori_loop(…, step=128)); for the rest compute in an SBUF tile, and load that with nisa.register_load"
     )
 
     def __init__(self, allocation: Allocation) -> None:
@@ -53,10 +54,10 @@ class VirtualRegister(NkiTensor):
 
     def describe(self) -> str:
         """The register's name, for messages."""
-        return f"register {self.name}"
+        return f"register {self.allocation.label}"
 
     def __repr__(self) -> str:
-        return f"VirtualRegister({self.name})"
+        return f"VirtualRegister({self.allocation.label})"
 
     def __str__(self) -> str:
         if self.allocation.storage.state == UNWRITTEN:

@@ -264,7 +264,7 @@ class NkiTensor(NoOperators):
         shape = ", ".join(map(str, self.shape))
         text = f"[{shape}] {self.dtype} in {self.buffer.label}"
         return (
-            f"{self.allocation.name} {text}"
+            f"{self.allocation.label} {text}"
             if self.shape == self.allocation.shape
             else (f"{text}, a view of {self.allocation.describe()}")
         )

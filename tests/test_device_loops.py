@@ -250,7 +250,7 @@ def test_tensors_print_in_each_trip(capsys):
     printed = capsys.readouterr().out
     assert [line[-4:-2] for line in printed.splitlines() if line.startswith("[[")] == ["0.", "1.", "2."]
     assert [line for line in printed.splitlines() if line.startswith("variable")] == [
-        f"variable register loop_variable = {value}" for value in (4, 5, 6)
+        f"variable register i = {value}" for value in (4, 5, 6)
     ]
 
 
@@ -458,7 +458,7 @@ def endless(x):
         (left_by_break, "left from within its body"),
         (left_by_return, "left from within its body"),
         (left_within_another, "left from within its body"),
-        (tile_of_a_body, "memset: sbuf_3.* belongs to the body of a loop that was left"),
+        (tile_of_a_body, "memset: kept.* belongs to the body of a loop that was left"),
         (edge_into_a_loop, "is in a trip of a loop on the device that .* is not in"),
         (written_bound, "is a bound of nl.fori_loop, which is running"),
         (in_no_reorder, "nl.fori_loop in nl.no_reorder"),

@@ -39,7 +39,7 @@ class Row:
 
 # Names for groups that several rows share. What stands lower never imports what stands higher.
 FORMATS = ("neurosim.dtypes", "neurosim.errors")
-RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program", "neurosim.versions")
+RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program", "neurosim.naming", "neurosim.versions")
 ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "neurosim.loops")
 TENSORS = (
     "neurosim.view",
@@ -107,6 +107,7 @@ ROWS = (
         packages=("numpy",),
     ),
     Row("neurosim.loops", own=RECORD),
+    Row("neurosim.naming", own=("neurosim.engines", "neurosim.program")),
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip", "neurosim.jit"), packages=("numpy",)),
     # Tensors and their memory.

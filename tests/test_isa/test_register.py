@@ -63,7 +63,7 @@ def test_floats_keep_their_bits():
 
 @pytest.mark.parametrize(("dtype", "target"), [("float32", nl.int32), ("int32", nl.float32), ("float32", nl.bfloat16)])
 def test_a_float_is_no_whole_number(dtype, target):
-    with pytest.raises(UnknownBehavior, match=r"register_store: register register_\d+ holds"):
+    with pytest.raises(UnknownBehavior, match=r"register_store: register again holds"):
         run(through_a_register("sbuf", target), np.ones((1, 1), dtype))
 
 
@@ -175,7 +175,7 @@ def test_a_register_out_of_bounds(name, index):
     with pytest.raises(OutOfBounds, match=f"index {index} .*") as caught:
         copied(view, index, store=False)
     assert f"{count} indices are valid" in str(caught.value)
-    assert "register register_" in str(caught.value)
+    assert "register register" in str(caught.value)
 
 
 @pytest.mark.parametrize(
