@@ -235,9 +235,10 @@ class Sequencer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a call costs beside the kernel's own body."""
+    """What a call costs beside the kernel's own body, as ``nki.benchmark`` and a profile's total time see it."""
 
-    overhead_ns: float = _in("ns")
+    benchmark_ns: float = _in("ns")
+    profile_ns: float = _in("ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

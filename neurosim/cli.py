@@ -9,8 +9,9 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,9 @@ from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
 from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import replacing
+
+if TYPE_CHECKING:
+    from neurosim.timing import LaunchOverhead
 
 app = typer.Typer(
     help="Run NKI kernels on a simulated NeuronCore: exact values, a time, and the reason for the time.",
@@ -41,6 +45,19 @@ ChipName = Annotated[
     ),
 ]
 
+
+class LaunchName(StrEnum):
+    """Whose view of a launch is added to the kernel's time."""
+
+    benchmark = "benchmark"
+    profile = "profile"
+    none = "none"
+
+
+Launch = Annotated[
+    LaunchName,
+    typer.Option("--launch-overhead", help="What nki.benchmark, or a profile's total time, sees beside the body."),
+]
 
 NkiVersionName = Annotated[
     str | None,
@@ -101,6 +118,7 @@ def profile(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
     ] = None,
+    launch: Launch = LaunchName.benchmark,
 ) -> None:
     """Run one kernel on random inputs of the given shapes and print its report."""
     import neurosim
@@ -109,7 +127,9 @@ def profile(
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
         check_call(function, positional, named)
-        profiled = neurosim.profile(function, chip=chip, values=values, nki_version=nki_version)
+        profiled = neurosim.profile(
+            function, chip=chip, values=values, nki_version=nki_version, launch_overhead=_launch_overhead(launch)
+        )
         result = (profiled if cores is None else profiled[cores])(*positional, **named)
     summary = result.summary()
     _print_report(summary)
@@ -136,11 +156,12 @@ def time(
     line: Annotated[
         list[str] | None, typer.Option(metavar="FILE[:LINE]", help="Only what this line caused; repeatable.")
     ] = None,
+    launch: Launch = LaunchName.benchmark,
 ) -> None:
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
-    result = reopen(program_file, chip)
+    result = reopen(program_file, chip, launch_overhead=_launch_overhead(launch))
     summary = result.summary()
     _print_report(summary)
     _write_json(json_file, summary)
@@ -198,6 +219,10 @@ def check(
     print(f"{file}: {len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else f"{file}: no findings")
     if findings:
         raise typer.Exit(1)
+
+
+def _launch_overhead(name: LaunchName) -> LaunchOverhead:
+    return False if name is LaunchName.none else "profile" if name is LaunchName.profile else "benchmark"
 
 
 def _overview(chip: Chip) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from neurosim.kernel import Kernel, boundary, run
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
 from neurosim.schedules import Schedule, add_edges
-from neurosim.timing import Timeline, time
+from neurosim.timing import LaunchOverhead, Timeline, launch_overhead_ps, time
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 
@@ -41,18 +41,22 @@ class Result:
         program: the record.
         chip: what it ran on.
         kernel_name: the function's name.
+        launch_overhead: what its time counts beside the kernel's body; see :func:`simulate`.
     """
 
-    def __init__(self, outputs: Any, program: Program, chip: Chip, kernel_name: str) -> None:
+    def __init__(
+        self, outputs: Any, program: Program, chip: Chip, kernel_name: str, launch_overhead: LaunchOverhead = True
+    ) -> None:
         self.outputs = outputs
         self.program = program
         self.chip = chip
         self.kernel_name = kernel_name
+        self.launch_overhead = launch_overhead
 
     @cached_property
     def timelines(self) -> dict[int, Timeline]:
         """Per core, when everything happened. Computed when first asked for."""
-        return dict(time(self.program, self.chip))
+        return dict(time(self.program, self.chip, self.launch_overhead))
 
     @property
     def timeline(self) -> Timeline:
@@ -126,6 +130,7 @@ class _Options:
     nki_version: NkiVersion
     grid: Grid
     spills: Callable[[CapacityExceeded], str] | None = None
+    launch_overhead: LaunchOverhead = True
 
 
 class Simulated:
@@ -154,6 +159,7 @@ def simulate(
     values: bool = True,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
+    launch_overhead: LaunchOverhead = True,
 ) -> Simulated:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
@@ -169,6 +175,9 @@ def simulate(
         nki_version: whose semantics hold where versions of NKI differ (``docs/nki_versions.md``): ``"0.3"`` to
             ``"0.6"``, or ``"0.1"`` for the legacy dialect; by default the kernel's own (a legacy kernel's is 0.1),
             else ``NEUROSIM_NKI_VERSION``, else 0.6.
+        launch_overhead: what the result's time counts beside the kernel's body, as an item of its own: ``True`` or
+            ``"benchmark"`` what ``nki.benchmark`` measures more, ``"profile"`` what a profile's total time holds more,
+            ``False`` nothing. The figures are in the device file.
 
     Raises (when called):
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
@@ -184,6 +193,7 @@ def simulate(
             f"simulate: partial_outputs={partial_outputs!r}", advice="give names of outputs, such as ['output[1]']"
         )
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
+    launch_overhead_ps(launch_overhead, target)  # a word that nobody knows is refused before anything runs
     version = _version(kernel, nki_version)
     options = _Options(
         target,
@@ -193,6 +203,7 @@ def simulate(
         version,
         getattr(kernel, "grid", ALONE),
         getattr(kernel, "spills", None),
+        launch_overhead,
     )
     return Simulated(function, options, times=False)
 
@@ -221,15 +232,18 @@ def _version(kernel: Any, asked: Any) -> NkiVersion:
     return NKI_0_1 if nki_version_of(own) == NKI_0_1 else version  # NKI 0.3 still had both packages
 
 
-def reopen(path: str | Path, chip: str | Path | Chip | None = None) -> Result:
+def reopen(
+    path: str | Path, chip: str | Path | Chip | None = None, *, launch_overhead: LaunchOverhead = True
+) -> Result:
     """Return a saved program as a :class:`Result` without outputs, to time and report it again.
 
     Args:
         path: what ``Program.save`` wrote.
         chip: the chip to time it on; by default its own, which must be one that comes with neurosim.
+        launch_overhead: as :func:`simulate` takes it.
 
     Raises:
-        ConfigurationError: no program in the file, or no such chip.
+        ConfigurationError: no program in the file, no such chip, or no such launch overhead.
     """
     program = Program.load(path)
     if chip is None and program.chip_name not in available():
@@ -238,7 +252,8 @@ def reopen(path: str | Path, chip: str | Path | Chip | None = None) -> Result:
             advice="give the chip's device file, as in --chip mychip.toml",
         )
     frames = program.where(0) if len(program) else ()
-    return Result(None, program, load_chip(chip or program.chip_name), frames[-1].function if frames else "kernel")
+    name = frames[-1].function if frames else "kernel"
+    return Result(None, program, load_chip(chip or program.chip_name), name, launch_overhead)
 
 
 def profile(
@@ -248,9 +263,17 @@ def profile(
     values: bool = True,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
+    launch_overhead: LaunchOverhead = True,
 ) -> Simulated:
     """Like :func:`simulate`, and times the program at once."""
-    simulated = simulate(kernel, chip, values=values, partial_outputs=partial_outputs, nki_version=nki_version)
+    simulated = simulate(
+        kernel,
+        chip,
+        values=values,
+        partial_outputs=partial_outputs,
+        nki_version=nki_version,
+        launch_overhead=launch_overhead,
+    )
     return Simulated(simulated._function, simulated._options, times=True)
 
 
@@ -298,7 +321,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         arguments.check_overlaps()
         collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)
     arguments.write_back()
-    return Result(collected, program, chip, name)
+    return Result(collected, program, chip, name, options.launch_overhead)
 
 
 def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kernel: Kernel, arguments: Arguments) -> Any:

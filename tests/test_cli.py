@@ -177,6 +177,8 @@ def test_a_saved_program_is_timed_again(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
     assert (folder / "second.json").read_bytes() == (folder / "first.json").read_bytes()
+    longer = neurosim("time", "double.nsim", "--launch-overhead", "profile", "--json", "-", folder=folder)
+    assert '"launch_ps": 17500000' in longer.stdout
 
 
 def test_a_trace_of_one_engine_and_line(folder: Path) -> None:

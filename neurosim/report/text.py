@@ -97,9 +97,10 @@ def _facts(summary: Summary) -> Table:
 
 def _time(summary: Summary) -> str:
     total, launch, kernel = (units.time(summary[key]) for key in ("total_ps", "launch_ps", "makespan_ps"))
+    parts = f"{total} = launch {launch} + kernel {kernel}" if summary["launch_ps"] else f"{kernel} without a launch"
     if len(summary["cores"]) > 1:
-        return f"{total} = launch {launch} + kernel {kernel}, which ends with core {summary['core']}"
-    return f"{total} = launch {launch} + kernel {kernel}; shares below are of the kernel's {kernel}"
+        return f"{parts}, which ends with core {summary['core']}"
+    return f"{parts}; shares below are of the kernel's {kernel}"
 
 
 def _compute(summary: Summary) -> str:

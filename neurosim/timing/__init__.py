@@ -6,23 +6,26 @@ from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
 from neurosim.program import Program
 from neurosim.timing.assemble import timelines
+from neurosim.timing.laws import LaunchOverhead, launch_overhead_ps
 from neurosim.timing.lower import lower
 from neurosim.timing.schedule import Schedule
 from neurosim.timing.timeline import Account, Op, Stall, Timeline
 
-__all__ = ["Account", "Op", "Stall", "Timeline", "time"]
+__all__ = ["Account", "LaunchOverhead", "Op", "Stall", "Timeline", "launch_overhead_ps", "time"]
 
 
-def time(program: Program, chip: Chip, launch: bool = True) -> dict[int, Timeline]:
+def time(program: Program, chip: Chip, launch_overhead: LaunchOverhead = True) -> dict[int, Timeline]:
     """Return when everything in a program happens on a chip, by core.
 
     Args:
         program: what was recorded.
         chip: the chip it was recorded for, or a variant of it (``Chip.replace``).
-        launch: whether ``launch_ps`` holds what a call costs beside the kernel's body; it is in no makespan.
+        launch_overhead: what ``launch_ps`` holds, which is in no makespan: what a call costs beside the kernel's body
+            where ``nki.benchmark`` measures it (``True``, ``"benchmark"``) or in a profile's total time
+            (``"profile"``), or 0 (``False``).
 
     Raises:
-        ConfigurationError: the program was recorded for another generation.
+        ConfigurationError: the program was recorded for another generation, or there is no such launch overhead.
         CapacityExceeded: the chip has too little space for the program's live tiles.
     """
     if program.generation != chip.generation:
@@ -32,5 +35,4 @@ def time(program: Program, chip: Chip, launch: bool = True) -> dict[int, Timelin
             advice=f"run the kernel on {chip.name}: rules and results may differ there",
         )
     plan = lower(program, chip)
-    launch_ps = round(chip.launch.overhead_ns * 1000) if launch else 0
-    return timelines(program, chip, plan, Schedule(plan, chip.dma.engines), launch_ps)
+    return timelines(program, chip, plan, Schedule(plan, chip.dma.engines), launch_overhead_ps(launch_overhead, chip))

@@ -12,15 +12,18 @@ figures, with their sources, are in the device file; an instruction without a la
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from neurosim.chip import Chip, Scalar
 from neurosim.engines import Engine, Memory
-from neurosim.errors import SimulatorBug
+from neurosim.errors import ConfigurationError, SimulatorBug
 from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul, Stream
 
 ARRAY_CUTS: Final = 4
 """Into how many parts the rows of the array, and its columns, can be cut at most."""
+
+LaunchOverhead = bool | Literal["benchmark", "profile"]
+"""Whose view of a launch is added: ``nki.benchmark``'s (also ``True``), a profile's total time's, or none's."""
 
 
 class Cost(NamedTuple):
@@ -170,6 +173,23 @@ def table_set(function: str | None, scalar: Scalar) -> str | None:
 def table_load_ps(chip: Chip) -> int:
     """How long the Scalar engine takes to load another activation table."""
     return picoseconds(chip.scalar.table_load_cycles, chip.scalar.clock_ghz)
+
+
+def launch_overhead_ps(launch_overhead: LaunchOverhead, chip: Chip) -> int:
+    """Return what a call costs beside the kernel's body.
+
+    Raises:
+        ConfigurationError: neither a bool nor one of ``"benchmark"`` and ``"profile"``.
+    """
+    launch = chip.launch
+    times = {False: 0.0, True: launch.benchmark_ns, "benchmark": launch.benchmark_ns, "profile": launch.profile_ns}
+    if not isinstance(launch_overhead, bool | str) or launch_overhead not in times:
+        raise ConfigurationError(
+            f"launch_overhead={launch_overhead!r}",
+            numbers=(f"known: True or 'benchmark' ({launch.benchmark_ns:g} ns), 'profile' ({launch.profile_ns:g} ns)",),
+            advice="or False to leave the launch out",
+        )
+    return nanoseconds(times[launch_overhead])
 
 
 def _cost(cycles: _Cycles, clock_ghz: float) -> Cost:

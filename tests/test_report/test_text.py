@@ -130,6 +130,11 @@ def test_the_dma_engines_are_one_row(summary: dict[str, Any]) -> None:
     assert "data from DMA 1.7 %; each 1.7–6.7 %" in rows[0]
 
 
+def test_a_time_without_a_launch(summary: dict[str, Any]) -> None:
+    alone = summary | {"launch_ps": 0, "total_ps": summary["makespan_ps"]}
+    assert re.search(r"^Time +\S+ .s without a launch; shares below", report(alone), re.MULTILINE)
+
+
 def test_a_kernel_without_traffic_or_time_has_a_report(summary: dict[str, Any]) -> None:
     empty = copy.deepcopy(summary)
     empty |= {

@@ -15,7 +15,7 @@ from neurosim.dependences import Dependence, dependences
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, ConfigurationError
 from neurosim.lifetimes import check_capacity, lifetimes
-from neurosim.timing import Op, Stall, time
+from neurosim.timing import Op, Stall, launch_overhead_ps, time
 from neurosim.work import Control, Handshake, Transfer
 
 FIXTURES = settings(
@@ -310,7 +310,7 @@ def fingerprint(program, chip):
         timeline.complete_ps.tobytes(),
         timeline.mfu,
         timeline.mbu,
-        timeline.total_ps,
+        [launch_overhead_ps(view, chip) for view in ("benchmark", "profile")],
     )
 
 

@@ -267,9 +267,17 @@ def test_cores_have_their_own_engines(builder, trn2):
 def test_launch_is_its_own_item(builder, trn2):
     builder.lanes("copy", builder.tile(), builder.tile())
     timeline = builder.time(trn2)
-    assert timeline.launch_ps == 10_400_000
+    assert timeline.launch_ps == 10_000_000
     assert timeline.total_ps == timeline.launch_ps + COPY_DONE
-    assert time(builder.program, trn2, launch=False)[0].total_ps == COPY_DONE
+    for asked, launch_ps in ((True, 10_000_000), ("benchmark", 10_000_000), ("profile", 17_500_000), (False, 0)):
+        timeline = time(builder.program, trn2, launch_overhead=asked)[0]
+        assert (timeline.launch_ps, timeline.makespan_ps) == (launch_ps, COPY_DONE)
+
+
+@pytest.mark.parametrize("asked", ["none", 10.0, None, 1])
+def test_a_launch_that_nobody_knows(builder, trn2, asked):
+    with pytest.raises(ConfigurationError, match=r"launch_overhead=.*\n  known: True or 'benchmark' \(10000 ns\)"):
+        time(builder.program, trn2, launch_overhead=asked)
 
 
 def test_an_empty_program(builder, trn2):
