@@ -25,17 +25,20 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.dtypes import bfloat16
 from neurosim.jit import inlined, named
 from neurosim.numerics import elementary
-from neurosim.numerics.convert import output, plain
+from neurosim.numerics.convert import flat, output, plain, rounded_to_bfloat16
 
 F32Array = NDArray[np.float32]
 Operand = F32Array | float | np.float32
 IntArray = NDArray[Any]
+CodeArray = NDArray[np.uint16]
 
 NAN: Final = np.float32(np.nan)
 _ZERO: Final = np.float32(0.0)
 _ONE: Final = np.float32(1.0)
+_U16: Final = np.uint32(16)
 _EXACT: Final = 268435456.0  # 2**28: an integer below it times a float32 fits into the 53 bits of a float64
 
 
@@ -331,6 +334,18 @@ def _make_binary(name: str, scalar: Callable[[np.float32, np.float32], np.float3
     return kernel
 
 
+def _make_bfloat16(name: str, scalar: Callable[[np.float32, np.float32], np.float32]) -> Any:
+    @named(f"alu_{name}_bfloat16")
+    def kernel(a: CodeArray, b: CodeArray, out: CodeArray) -> None:
+        for i in range(out.shape[0]):
+            left = np.uint32(np.uint32(a[i]) << _U16).view(np.float32)
+            right = np.uint32(np.uint32(b[i]) << _U16).view(np.float32)
+            # the NaN of every operator is the canonical one
+            out[i] = np.uint16(rounded_to_bfloat16(np.float32(scalar(left, right)).view(np.uint32)))
+
+    return kernel
+
+
 def _make_unary(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
     @named(f"alu_{name}")
     def kernel(a: F32Array, out: F32Array) -> None:
@@ -340,31 +355,30 @@ def _make_unary(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
     return kernel
 
 
-_BINARY: Final = {
-    name: _make_binary(name, scalar)
-    for name, scalar in {
-        "add": _add,
-        "subtract": _subtract,
-        "multiply": _multiply,
-        "divide": _divide,
-        "maximum": maximum,
-        "minimum": minimum,
-        "equal": _equal,
-        "not_equal": _not_equal,
-        "greater_equal": _greater_equal,
-        "greater": _greater,
-        "less_equal": _less_equal,
-        "less": _less,
-        "logical_and": _logical_and,
-        "logical_or": _logical_or,
-        "logical_xor": _logical_xor,
-        "power": _power,
-        "abs_max": _abs_max,
-        "abs_min": _abs_min,
-        "mod": _mod,
-        "fmod": _fmod,
-    }.items()
+_SCALAR: Final[dict[str, Callable[[np.float32, np.float32], np.float32]]] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "maximum": maximum,
+    "minimum": minimum,
+    "equal": _equal,
+    "not_equal": _not_equal,
+    "greater_equal": _greater_equal,
+    "greater": _greater,
+    "less_equal": _less_equal,
+    "less": _less,
+    "logical_and": _logical_and,
+    "logical_or": _logical_or,
+    "logical_xor": _logical_xor,
+    "power": _power,
+    "abs_max": _abs_max,
+    "abs_min": _abs_min,
+    "mod": _mod,
+    "fmod": _fmod,
 }
+_BINARY: Final = {name: _make_binary(name, scalar) for name, scalar in _SCALAR.items()}
+_BINARY_BFLOAT16: Final = {name: _make_bfloat16(name, scalar) for name, scalar in _SCALAR.items()}
 _UNARY: Final = {
     name: _make_unary(name, scalar)
     for name, scalar in {
@@ -433,6 +447,25 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
         kernel(left.reshape(rows, -1), right.reshape(rows, -1), out.reshape(rows, -1))
     else:
         raise ValueError(f"{op}: shapes {left.shape} and {right.shape} do not go together")
+    return out
+
+
+def binary_bfloat16(op: str, a: IntArray, b: IntArray, out: IntArray | None = None) -> IntArray:
+    """Compute ``a op b`` from bfloat16 to bfloat16: what :func:`binary` gives between widening and rounding.
+
+    One pass in place of four, for the format that most tiles have; no other format has a kernel of its own, since
+    each costs compiling.
+
+    Args:
+        op: name of an arithmetic operator of two operands in :data:`ALU`.
+        a: left operand, elements of bfloat16, any strides.
+        b: right operand, of the same shape.
+        out: bfloat16, C-contiguous, of the same shape; made when absent. May be one of the operands.
+    """
+    if a.shape != b.shape:
+        raise ValueError(f"{op}: shapes {a.shape} and {b.shape} do not go together")
+    out = output(out, a.shape, bfloat16.numpy)
+    _BINARY_BFLOAT16[op](flat(a, np.uint16), flat(b, np.uint16), flat(out, np.uint16))
     return out
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import UnknownBehavior
-from neurosim.jit import compiled, named
+from neurosim.jit import compiled, inlined, named
 
 T = TypeVar("T", bound=np.generic)
 Array = NDArray[Any]
@@ -109,15 +109,20 @@ def _widen_bfloat16(codes: NDArray[np.uint16], out: U32Array) -> None:
         out[i] = np.uint32(np.uint32(codes[i]) << _U16)
 
 
+@inlined
+def rounded_to_bfloat16(bits: np.uint32) -> np.uint32:
+    """Return the bfloat16 code of a float32 bit pattern, of numbers and of the canonical NaN alone."""
+    odd = np.uint32(np.uint32(bits >> _U16) & _U1)
+    return np.uint32(np.uint32(np.uint32(bits + _BF16_HALF) + odd) >> _U16)
+
+
 @compiled
 def _narrow_bfloat16(values: U32Array, out: NDArray[np.uint16]) -> None:
     for i in range(values.shape[0]):
         bits = values[i]
-        odd = np.uint32(np.uint32(bits >> _U16) & _U1)
-        rounded = np.uint32(np.uint32(np.uint32(bits + _BF16_HALF) + odd) >> _U16)
         nan = np.uint32(np.uint32(np.uint32(bits >> _U16) & _BF16_SIGN) | _BF16_NAN)
         is_nan = np.uint32(bits & _MAGNITUDE) > _INF
-        out[i] = np.uint16(nan if is_nan else rounded)
+        out[i] = np.uint16(nan if is_nan else rounded_to_bfloat16(bits))
 
 
 def _make_widen(name: str) -> Any:

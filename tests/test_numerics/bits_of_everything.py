@@ -36,6 +36,8 @@ def results() -> dict[str, Any]:
         if op.kind == "arithmetic":
             out[f"alu {op.name}"] = alu.binary(op.name, left, right)
             out[f"alu {op.name} column"] = alu.binary(op.name, left, right[:, :1])
+            short = [convert.narrow(values, dtypes.bfloat16) for values in (left, right)]
+            out[f"alu {op.name} bfloat16"] = alu.binary_bfloat16(op.name, *short)
         elif op.kind == "unary":
             out[f"alu {op.name}"] = alu.unary(op.name, x)
     for name in act.ACTIVATIONS:

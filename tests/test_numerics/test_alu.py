@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from neurosim.numerics import alu, reference
+from neurosim import dtypes
+from neurosim.numerics import alu, convert, reference
 
 _SPECIALS = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45]
 _SPECIALS += [1.1754944e-38, 3.4028235e38, -3.4028235e38, 16777216.0, -16777215.0, 16777215.0, 0.99999994, 1.0000001]
@@ -42,6 +43,30 @@ def twin(op: str, a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.
 def test_binary_is_the_twin(op: str) -> None:
     a, b = pairs(2000)
     assert np.array_equal(bits(alu.binary(op, a, b)), twin(op, a, b))
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_bfloat16_in_one_pass_is_widening_operating_rounding(op: str) -> None:
+    """Every code on the left, all of them in another order on the right, and every pair of special values."""
+    codes = np.arange(1 << 16).astype(np.uint16)
+    others = np.random.default_rng(4).permutation(codes)
+    a, b = (convert.narrow(grid.reshape(-1), dtypes.bfloat16) for grid in np.meshgrid(SPECIALS, SPECIALS))
+    left = np.concatenate([codes, a.view(np.uint16)]).view(dtypes.bfloat16.numpy)
+    right = np.concatenate([others, b.view(np.uint16)]).view(dtypes.bfloat16.numpy)
+    wide = alu.binary(op, convert.widen(left, dtypes.bfloat16), convert.widen(right, dtypes.bfloat16))
+    want = convert.narrow(wide, dtypes.bfloat16).view(np.uint16)
+    assert np.array_equal(alu.binary_bfloat16(op, left, right).view(np.uint16), want)
+    assert alu.binary_bfloat16(op, left, right, out=left) is left
+    assert np.array_equal(left.view(np.uint16), want)
+
+
+def test_bfloat16_operands_have_one_shape() -> None:
+    a = np.zeros((4, 5), dtypes.bfloat16.numpy)
+    with pytest.raises(ValueError, match="do not go together"):
+        alu.binary_bfloat16("add", a, a[:, :1])
+    with pytest.raises(ValueError, match="out is"):
+        alu.binary_bfloat16("add", a, a, np.zeros((4, 5), np.uint16))
+    assert np.array_equal(alu.binary_bfloat16("add", a.T, a.T).view(np.uint16), np.zeros((5, 4)))
 
 
 def power_error(got: NDArray[np.float32], want: NDArray[np.float64]) -> float:
