@@ -331,7 +331,13 @@ ROWS = (
     ),
     # Kernels run on hardware as well: they know `nki` and arithmetic, and nothing of ours.
     Row("kernels", packages=("nki",), siblings=False),
-    Row("benchmarks", own=("neurosim",), packages=("numpy", "scipy", "rich", "threadpoolctl", "nki"), siblings=False),
+    # Scripts, which share what `speed.py` knows of the machine.
+    Row(
+        "benchmarks",
+        own=("neurosim",),
+        packages=("numpy", "scipy", "rich", "threadpoolctl", "nki", "speed"),
+        siblings=False,
+    ),
 )
 
 EXACT = {"neurosim"}
