@@ -66,7 +66,7 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
     def execute(self, lanes: Lanes) -> None:
         """Move bits, or widen and round."""
         if self.src.dtype == self.dst.dtype and lanes.engine is not Engine.scalar:
-            lanes.put_bits(self.dst, lanes.bits(self.src))
+            lanes.move(self.dst, lambda elements: elements, self.src)
         else:
             lanes.put(self.dst, lanes.f32(self.src))
 

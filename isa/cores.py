@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from neurosim import fine
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, UnknownBehavior
@@ -92,12 +93,12 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
         tiles = [f"{visit.call.src.dtype}{list(visit.call.src.shape)}" for visit in visits]
         differ(visits, "tiles", tiles)
         differ(visits, "dma_engine", [visit.call.dma_engine for visit in visits])
-        sent = [visit.call.src.array().copy() for visit in visits] if visits[0].kernel.values else []
+        sent = [fine.copied(visit.call.src) for visit in visits] if visits[0].kernel.values else []
         for index, visit in enumerate(visits):
             other = visits[-1 - index]
             dst = visit.call.dst
             if sent:
-                dst.array()[...] = sent[-1 - index]
+                fine.paste(dst, sent[-1 - index])
             visit.call._mark(dst, other.holes.get("src"), other.origin)
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from neurosim.chip import Chip
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import IllegalOperand, Unsupported
@@ -16,7 +14,6 @@ from neurosim.indirect import IndirectTensor
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.modes import DgeMode, OobMode, member
-from neurosim.numerics import convert
 from neurosim.rules import Broken, same_format
 from neurosim.streams import transfer
 from neurosim.work import Work
@@ -129,18 +126,7 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
 
     def execute(self, lanes: Lanes) -> None:
         """Move the elements in the order of both patterns."""
-        source = self.src.array()
-        if self.src.dtype != self.dst.dtype:
-            source = convert.cast(source, self.src.dtype, self.dst.dtype)
-        if source.shape != self.dst.shape:
-            source = source.reshape(self.dst.shape)
-        moved = self.written().get("dst")
-        if isinstance(self.dst, IndirectTensor):
-            self.dst.scatter(source)
-        elif moved is None:
-            self.dst.array()[...] = source
-        else:
-            np.copyto(self.dst.array(), source, where=moved)
+        lanes.transfer(self.dst, self.src, where=self.written().get("dst"))
 
     def written(self) -> Holes:
         """Rows of src whose index is out of bounds are not moved, and a copy onto itself writes nothing anew."""

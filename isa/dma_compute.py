@@ -16,9 +16,9 @@ from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import UnknownBehavior
 from neurosim.indirect import IndirectTensor, same_place
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Float32s, Lanes
+from neurosim.lanes import Lanes
 from neurosim.modes import OobMode
-from neurosim.numerics import alu, convert
+from neurosim.numerics import alu
 from neurosim.opcodes import one_of
 from neurosim.operators import Operator
 from neurosim.rules import Broken, is_number, mode
@@ -108,10 +108,9 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, add, round."""
-        total, *others = (self._wide(src) for src in self.srcs)
+        total, *others = (lanes.flat(src) for src in self.srcs)
         for other in others:
             total = alu.binary("add", total, other)
-        result = convert.cast(total, float32, self.dst.dtype).reshape(self.dst.shape)
         if isinstance(self.dst, IndirectTensor):
             repeated = self.dst.repeated()
             if repeated is not None:
@@ -120,13 +119,7 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
                     numbers=self._numbers(),
                     advice="NKI wants unique indices here: add rows with one index together first",
                 )
-            self.dst.scatter(result)
-        else:
-            np.copyto(self.dst.array(), result, where=self.written().get("dst", np.True_))
-
-    @staticmethod
-    def _wide(src: Tile) -> Float32s:
-        return convert.widen(src.array().reshape(1, -1), src.dtype)
+        lanes.put_flat(self.dst, total, self.written().get("dst"))
 
     def written(self) -> Holes:
         """Rows whose index is out of bounds are left as they are."""

@@ -158,10 +158,8 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
 
     def execute(self, lanes: Lanes) -> None:
         """Move bits."""
-        source = np.transpose(self.src.array(), AXES[self.src.ndim]).copy()  # dst may overlap src
-        chosen = self.written().get("dst")
-        where = np.True_ if chosen is None else chosen.reshape(self.dst.shape)
-        np.copyto(self.dst.array(), source.reshape(self.dst.shape), where=where)
+        order = AXES[self.src.ndim]
+        lanes.transfer(self.dst, self.src, lambda source: np.transpose(source, order), self.written().get("dst"))
 
     def written(self) -> Holes:
         """Rows whose index is out of bounds are not moved."""

@@ -55,9 +55,8 @@ class Dropout(Instruction, mnemonic="dropout", engines=(Engine.vector,)):
     def execute(self, lanes: Lanes) -> None:
         """Draw, compare, move bits."""
         fraction = random.unit(lanes.random(self.dst.partitions, self.dst.free_elements))
-        self.kept = ~(fraction < np.float32(lanes.column(self.prob)))
-        data = lanes.bits(self.data)
-        lanes.put_bits(self.dst, np.where(self.kept, data, np.zeros_like(data)))
+        kept = self.kept = ~(fraction < np.float32(lanes.column(self.prob)))
+        lanes.move(self.dst, lambda data: np.where(kept, data, np.zeros_like(data)), self.data)
 
     def holes(self, holes: Holes) -> Holes:
         """A hole that is kept stays one."""

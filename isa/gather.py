@@ -112,8 +112,8 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
             what = f"local_gather: index[{core * CORE + number % CORE}, {number // CORE}]"
             raise _out_of_bounds(what, int(starts[outside]), run, limit)
         places = (starts[:, :, None] + np.arange(run)).reshape(rows // CORE, -1)
-        self._places = np.repeat(places, CORE, axis=0)
-        lanes.put_bits(self.dst, np.take_along_axis(lanes.bits(self.src_buffer), self._places, axis=1))
+        chosen = self._places = np.repeat(places, CORE, axis=0)
+        lanes.move(self.dst, lambda source: np.take_along_axis(source, chosen, axis=1), self.src_buffer)
 
     def holes(self, holes: Holes) -> Holes:
         """Holes are gathered too; without values, one anywhere in a partition reaches all of it."""
@@ -146,12 +146,12 @@ class NcNGather(Instruction, mnemonic="nc_n_gather", engines=(Engine.gpsimd,)):
 
     def execute(self, lanes: Lanes) -> None:
         """Check the indices, move bits."""
-        self._places = lanes.bits(self.indices).astype(np.int64)
-        outside = _first_outside(self._places, 1, self.data.free_elements)
+        places = self._places = lanes.bits(self.indices).astype(np.int64)
+        outside = _first_outside(places, 1, self.data.free_elements)
         if outside is not None:
             what = f"nc_n_gather: indices[{outside[0]}, {outside[1]}]"
-            raise _out_of_bounds(what, int(self._places[outside]), 1, self.data.free_elements)
-        lanes.put_bits(self.dst, np.take_along_axis(lanes.bits(self.data), self._places, axis=1))
+            raise _out_of_bounds(what, int(places[outside]), 1, self.data.free_elements)
+        lanes.move(self.dst, lambda source: np.take_along_axis(source, places, axis=1), self.data)
 
     def holes(self, holes: Holes) -> Holes:
         """Holes are gathered too; without values, one anywhere in a partition reaches all of it."""

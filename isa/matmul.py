@@ -192,17 +192,16 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             if hint and getattr(self, name).dtype == dtypes.float32:
                 self._check_onezero(lanes, name)
         stationary, moving = (self._rows(lanes, tile) for tile in (self.stationary, self.moving))
-        formats = self.stationary.dtype, self.moving.dtype
 
         def compute(psum: Float32s, overwrite: bool) -> None:
-            matmul.matmul_into(psum, stationary, formats[0], moving, formats[1], self._passes(), overwrite)
+            matmul.matmul_into(psum, *stationary, *moving, self._passes(), overwrite)
 
         sum_into("nc_matmul", self.dst, self.accumulate, lanes, compute)
 
-    def _rows(self, lanes: Lanes, tile: Tile) -> Any:
-        """Return an operand as [K, columns]; in double_row K counts the two halves of a partition after each other."""
-        bits = lanes.bits(tile)
-        return bits.reshape(2 * tile.partitions, -1) if self._is_double() else bits
+    def _rows(self, lanes: Lanes, tile: Tile) -> tuple[Any, dtypes.DType]:
+        """Return an operand as [K, columns], and its format; in double_row K counts a partition's halves in turn."""
+        elements, dtype = lanes.matrix(tile)
+        return (elements.reshape(2 * tile.partitions, -1) if self._is_double() else elements), dtype
 
     def _check_onezero(self, lanes: Lanes, name: str) -> None:
         values = lanes.f32(getattr(self, name))
@@ -220,7 +219,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
                 numbers=(f"moving  {self.moving.describe()}",),
                 advice="use nisa.nc_transpose, which needs none",
             )
-        lanes.put_bits(self.dst, lanes.bits(self.stationary).T)
+        lanes.move(self.dst, np.transpose, self.stationary)
 
     def _is_double(self) -> bool:
         return self.perf_mode in (MatmulPerfMode.double_row, "double_row")

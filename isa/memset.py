@@ -18,7 +18,6 @@ from neurosim.dtypes import Kind
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
-from neurosim.numerics import convert
 from neurosim.rules import Broken, as_float, is_number, overflows
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
@@ -79,7 +78,7 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
 
     def execute(self, lanes: Lanes) -> None:
         """Write the one value everywhere."""
-        self.dst.array()[...] = convert.from_number(self.value, self.dst.dtype)
+        lanes.fill(self.dst, self.value)
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream out; zeros may pass faster."""

@@ -15,7 +15,6 @@ from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.memory import Mask
-from neurosim.numerics import convert
 from neurosim.rules import Broken, dtype_in, not_both_in_psum, same_dtype, same_elements
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
@@ -48,14 +47,8 @@ class TensorCopyPredicated(Instruction, mnemonic="tensor_copy_predicated", engin
 
     def execute(self, lanes: Lanes) -> None:
         """Merge bits."""
-        dtype = self.dst.dtype
-        if isinstance(self.src, Tile):
-            source = lanes.bits(self.src)
-        else:
-            source = convert.cast(np.full((1, 1), self.src, np.float32), dtypes.float32, dtype)
-        self._taken = (lanes.bits(self.predicate) != 0) != bool(self.reverse_pred)
-        bits = np.broadcast_to(source.view(dtype.bits), self._taken.shape)
-        lanes.put_bits(self.dst, bits, where=self._taken)
+        taken = self._taken = (lanes.bits(self.predicate) != 0) != bool(self.reverse_pred)
+        lanes.move(self.dst, lambda source: np.broadcast_to(source, taken.shape), self.src, where=taken)
 
     def written(self) -> Holes:
         """Only elements that the predicate chose."""

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from neurosim.affine import affine_rules, affine_values
 from neurosim.chip import Chip
-from neurosim.dtypes import float32
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
-from neurosim.numerics import convert
 from neurosim.operators import Operator
 from neurosim.rules import Broken, fits_float32, is_number, same_elements
 from neurosim.streams import stream
@@ -64,13 +63,12 @@ class AffineSelect(Instruction, mnemonic="affine_select", engines=(Engine.gpsimd
 
     def execute(self, lanes: Lanes) -> None:
         """Pick bits."""
-        dtype = self.dst.dtype
-        chosen = lanes.bits(self.on_true_tile)
-        if self.on_true_tile.dtype != dtype:
-            chosen = convert.cast(chosen, self.on_true_tile.dtype, dtype)
-        fill = convert.cast(np.full((1, 1), self.on_false_value, np.float32), float32, dtype)
-        picked = np.where(self._predicate(), chosen.view(dtype.bits), fill.view(dtype.bits))
-        lanes.put_bits(self.dst, picked)
+        taken = self._predicate()
+
+        def choose(chosen: npt.NDArray[Any], fill: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.where(taken, chosen, fill)
+
+        lanes.move(self.dst, choose, self.on_true_tile, self.on_false_value)
 
     def holes(self, holes: Holes) -> Holes:
         """Only chosen elements depend on the tile."""

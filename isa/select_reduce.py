@@ -62,8 +62,8 @@ class SelectReduce(RunningMaximum, Instruction, mnemonic="select_reduce", engine
     def execute(self, lanes: Lanes) -> None:
         """Widen, choose, reduce, round."""
         self.taken = (lanes.bits(self.predicate) != 0) != bool(self.reverse_pred)
-        other = lanes.column(self.on_false)
-        chosen = np.where(self.taken, lanes.f32(self.on_true), np.asarray(other, np.float32))
+        data = lanes.f32(self.on_true)
+        chosen = np.where(self.taken, data, np.asarray(lanes.column(self.on_false), data.dtype))
         result = self.reduce(lanes, chosen)
         taint(lanes, self.on_true, where=self.taken)
         taint(lanes, self.on_false, where=~self.taken)

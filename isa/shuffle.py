@@ -91,10 +91,8 @@ class NcStreamShuffle(Instruction, mnemonic="nc_stream_shuffle", engines=(Engine
     def execute(self, lanes: Lanes) -> None:
         """Move bits."""
         sources = self._sources()
-        moved = lanes.bits(self.src)[np.maximum(sources, 0)]
-        bits = self.dst.dtype.bits
-        stays = (sources < 0)[:, None]
-        lanes.put_bits(self.dst, np.where(stays, lanes.bits(self.dst).view(bits), moved.view(bits)))
+        moved = np.broadcast_to(sources[:, None] >= 0, (len(sources), self.dst.free_elements))
+        lanes.move(self.dst, lambda source: source[np.maximum(sources, 0)], self.src, where=moved)
 
     def written(self) -> Holes:
         """Partitions that do not stay."""

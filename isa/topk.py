@@ -20,7 +20,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.memory import Mask
-from neurosim.numerics import convert, search
+from neurosim.numerics import search
 from neurosim.rules import Broken, dtype_in, same_elements, same_partitions
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
@@ -82,11 +82,14 @@ class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
 
     def execute(self, lanes: Lanes) -> None:
         """Widen to compare, move bits."""
-        elements = self._groups(lanes.bits(self.src))[:, : self.n]
-        places = search.highest(convert.widen(elements, self.src.dtype), self.val_dst.free_elements)
-        values = np.take_along_axis(elements, places, axis=1)
+        compared = self._groups(lanes.f32(self.src))[:, : self.n]
+        places = search.highest(compared, self.val_dst.free_elements)
         written = self._written()
-        lanes.put_bits(self.val_dst, self._laid_out(values), where=written)
+
+        def chosen(source: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return self._laid_out(np.take_along_axis(self._groups(source)[:, : self.n], places, axis=1))
+
+        lanes.move(self.val_dst, chosen, self.src, where=written)
         lanes.put_bits(self.idx_dst, self._laid_out(places.astype(np.uint32)), where=written)
 
     def _written(self) -> Mask:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
@@ -87,7 +89,7 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
 
     def execute(self, lanes: Lanes) -> None:
         """Move bits."""
-        lanes.put_bits(self.dst, lanes.bits(self.data).T)
+        lanes.move(self.dst, np.transpose, self.data)
 
     def holes(self, holes: Holes) -> Holes:
         """Holes are transposed too."""

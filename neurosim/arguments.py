@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -156,17 +156,25 @@ def rebuilt(container: Any, entries: list[Any]) -> Any:
     return type(container)(*entries) if hasattr(container, "_fields") else type(container)(entries)
 
 
-def outputs(returned: Any, kernel: Kernel, name: str, kind: str, partial: Collection[str] = ()) -> Any:
+def outputs(
+    returned: Any,
+    kernel: Kernel,
+    name: str,
+    kind: str,
+    partial: Collection[str] = (),
+    wider: Callable[[NkiTensor], Array | None] | None = None,
+) -> Any:
     """Return ``returned`` with arrays of the library ``kind`` (specs, without values) in place of tensors.
 
     Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that were never stored.
+    ``wider`` gives arrays of what is known of a tensor beyond its bytes.
 
     Raises:
         IllegalOperand: a tensor that is not in HBM.
         UnwrittenOutput: bytes that were never stored; the exception carries the arrays.
         Uninitialized: bytes that depend on memory that nobody wrote.
     """
-    collector = _Collector(kernel, name, kind, partial)
+    collector = _Collector(kernel, name, kind, partial, wider)
     collected = collector.collect(returned, "output")
     for problem in collector.problems:
         if isinstance(problem, UnwrittenOutput):
@@ -227,11 +235,18 @@ def _told(value: Any) -> str:
 class _Collector:
     """Takes arrays out of tensors, and notes what is wrong with them."""
 
-    def __init__(self, kernel: Kernel, name: str, kind: str, partial: Collection[str]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        kind: str,
+        partial: Collection[str],
+        wider: Callable[[NkiTensor], Array | None] | None,
+    ) -> None:
         self.problems: list[NeurosimError] = []
         self.paths: set[str] = set()
         self._within: list[Any] = []
-        self._kernel, self._name, self._kind, self._partial = kernel, name, kind, partial
+        self._kernel, self._name, self._kind, self._partial, self._wider = kernel, name, kind, partial, wider
 
     def collect(self, value: Any, path: str) -> Any:
         """Return ``value``, which is at ``path`` of what the kernel returns, with arrays in place of tensors."""
@@ -278,6 +293,9 @@ class _Collector:
             self.problems.append(problem)
         if not self._kernel.values:
             return Spec(tensor.shape, tensor.dtype)
+        known = None if self._wider is None else self._wider(tensor)
+        if known is not None:
+            return like(known, self._kind)
         array = tensor.array().view(tensor.dtype.face)
         return like(array.copy() if tensor.allocation.storage.borrowed else array, self._kind)
 

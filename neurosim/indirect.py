@@ -193,7 +193,7 @@ class IndirectTensor(NkiTensor):
         """
         if np.may_share_memory(values, self.allocation.storage.buffer):
             values = values.copy()  # all is read before anything is written
-        self._assign(self.reach.array(), values, only)
+        self.assign(self.reach.array(), values, only)
 
     def mark(self, state: int, holes: Mask | None, only: Mask | None = None) -> None:
         """Set the shadow state of what was written, and in a plane its owner; elements in ``holes`` become unwritten.
@@ -202,18 +202,21 @@ class IndirectTensor(NkiTensor):
         """
         storage, reach = self.allocation.storage, self.reach
         if self.allocation.is_planed:
-            self._assign(storage.owners(reach), np.full(self.shape, self.allocation.index, np.uint32), only)
+            self.assign(storage.owners(reach), np.full(self.shape, self.allocation.index, np.uint32), only)
         if self._is_assumed and holes is None:
             storage.mark(reach, state)
             return
         after = np.full(self.shape, state, np.uint8) if holes is None else np.where(holes, HOLE, state).astype(np.uint8)
-        self._assign(storage.states(reach), after, only)
+        self.assign(storage.states(reach), after, only)
 
-    def _assign(self, target: Array, values: Array, only: Mask | None) -> None:
-        """Set the elements that indices choose of ``target``, which lies over ``reach``, in program order."""
+    def assign(self, target: Array, values: Array, only: Mask | None) -> None:
+        """Set the elements that indices choose of ``target``, which lies over ``reach``, in program order.
+
+        ``values`` have this view's shape, or one axis more where ``target`` has one for the granules of an element.
+        """
         chosen = self.chosen()
         keep = only if chosen is None else chosen if only is None else chosen & only
-        if target.ndim > len(self.reach.shape):
+        if target.ndim > len(self.reach.shape) and values.ndim == len(self.shape):
             values = values[..., None]
         if keep is None:
             target[self._at()] = values

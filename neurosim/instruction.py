@@ -347,11 +347,11 @@ class Instruction:
             slots += (registers.id, 0)
         if kernel.team is not None:
             note_rows(kernel, tensors)
-        lanes = Lanes(kernel, engine)
+        lanes: Lanes = (kernel.lanes or Lanes)(kernel, engine)
         self.admit(lanes)
         if kernel.values or self.is_control:
             before = None if kernel.team is None else lanes.begin_shared(tensors)
-            self.execute(lanes)
+            lanes.run(self, tensors)
             if before is not None and before == shared_bytes(tensors):
                 kernel.writes.silent.add(len(kernel.program))
         spread = self.holes(holes) if holes else holes

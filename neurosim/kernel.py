@@ -83,6 +83,7 @@ class Kernel:
         trip: trip of a loop on the device that instructions are in now, -1 outside.
         bodies: what such loops do in a trip, of those whose body is being traced now, outermost first.
         whiles: loops on the device that ``while`` statements run, and whose body is being traced now.
+        lanes: what gives instructions access to values, where it is not :class:`neurosim.lanes.Lanes`.
         dry: whether instructions are checked and traced only, since the trip that they are in does not happen.
     """
 
@@ -99,6 +100,7 @@ class Kernel:
     trip: int = -1
     bodies: list[Body] = field(default_factory=list)
     whiles: list[Any] = field(default_factory=list)
+    lanes: Callable[[Kernel, Engine], Any] | None = None
     dry: bool = False
     signatures: dict[Any, Any] = field(default_factory=dict)
     allocations: list[Allocation] = field(default_factory=list)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from neurosim.dtypes import DType, float32
 from neurosim.engines import Engine, Memory
 from neurosim.indirect import IndirectTensor
 from neurosim.memory import WRITTEN, Mask
@@ -23,19 +24,37 @@ if TYPE_CHECKING:
 Float32s = npt.NDArray[np.float32]
 Operands = Iterable[tuple[str, NkiTensor, Any]]
 """Name, tensor and declaration of each."""
+Arrange = Callable[..., npt.NDArray[Any]]
+"""Chooses among elements and reorders them, and looks into none."""
+
+
+class Executable(Protocol):
+    """What runs on lanes."""
+
+    def execute(self, lanes: Lanes) -> None:
+        """Compute values."""
 
 
 class Lanes:
     """One instruction's access to values, on one engine.
 
     Arrays are [partitions, free elements], C-contiguous, in program order of the operand's access pattern.
+
+    Class attributes:
+        only_bits: whether a tensor's bits say all of its values.
     """
+
+    only_bits: ClassVar[bool] = True
 
     __slots__ = ("_kernel", "engine")
 
     def __init__(self, kernel: Kernel, engine: Engine) -> None:
         self._kernel = kernel
         self.engine = engine
+
+    def run(self, instruction: Executable, operands: Operands) -> None:
+        """Execute an instruction; ``operands`` are its tensors."""
+        instruction.execute(self)
 
     @property
     def chip(self) -> Chip:
@@ -95,6 +114,78 @@ class Lanes:
         else:
             np.copyto(array, values.reshape(array.shape), where=where.reshape(array.shape))
 
+    def move(self, dst: NkiTensor, arrange: Arrange, *sources: NkiTensor | float, where: Mask | None = None) -> None:
+        """Write elements as they are: what ``arrange`` makes of those of the sources, those in ``where`` alone.
+
+        Arrays are lanes; a number is one element [1, 1]. Sources of another format than dst's go through float32.
+        """
+        self.put_bits(dst, arrange(*(self._as(dst.dtype, source) for source in sources)), where)
+
+    def _as(self, dtype: DType, source: NkiTensor | float) -> npt.NDArray[Any]:
+        """Return a source's elements in the format ``dtype``, as bits."""
+        if not isinstance(source, NkiTensor):
+            return convert.cast(np.full((1, 1), source, np.float32), float32, dtype).view(dtype.bits)
+        elements = source.lanes()
+        if source.dtype != dtype:
+            elements = convert.cast(elements, source.dtype, dtype)
+        return elements.view(dtype.bits)
+
+    def transfer(
+        self, dst: NkiTensor, src: NkiTensor, arrange: Arrange | None = None, where: Mask | None = None
+    ) -> None:
+        """Move elements as the DMA engines do, which know no lanes: row-major, arrays in the tensors' own shapes."""
+        source = src.array()
+        if src.dtype != dst.dtype:
+            source = convert.cast(source, src.dtype, dst.dtype)
+        self._store(dst, source if arrange is None else arrange(source), where)
+
+    def flat(self, tensor: NkiTensor) -> Float32s:
+        """Return a tensor widened to float32, [1, elements] in row-major order of its own shape."""
+        return convert.widen(tensor.array().reshape(1, -1), tensor.dtype)
+
+    def put_flat(self, tensor: NkiTensor, values: Float32s, where: Mask | None = None) -> None:
+        """Round float32 values, in row-major order of the tensor's own shape, to its dtype and write them."""
+        self._store(tensor, convert.cast(values, float32, tensor.dtype), where)
+
+    @staticmethod
+    def _store(dst: NkiTensor, elements: npt.NDArray[Any], where: Mask | None) -> None:
+        elements = elements.reshape(dst.shape)
+        where = None if where is None else where.reshape(dst.shape)
+        if isinstance(dst, IndirectTensor):
+            dst.scatter(elements, where)
+        else:
+            np.copyto(dst.array(), elements, where=True if where is None else where)
+
+    def fill(self, tensor: NkiTensor, value: Any) -> None:
+        """Write one number, rounded once to the tensor's dtype, everywhere."""
+        tensor.array()[...] = convert.from_number(value, tensor.dtype)
+
+    def matrix(self, tensor: NkiTensor) -> tuple[npt.NDArray[Any], DType]:
+        """Return an operand of the tensor engine as elements [partitions, free elements], and their format."""
+        return tensor.lanes(), tensor.dtype
+
+    def sum_into(self, dst: NkiTensor, overwrite: bool, compute: Callable[[Float32s, bool], None]) -> None:
+        """Let ``compute`` write float32 sums [partitions, free elements], or add to what ``dst`` holds.
+
+        In a shorter format it adds in float32 and rounds once.
+        """
+        if dst.dtype != float32:
+            values = np.empty((dst.partitions, dst.free_elements), np.float32)
+            if not overwrite:
+                values[...] = self.f32(dst)
+            compute(values, overwrite)
+            self.put(dst, values)
+            return
+        psum = dst.array()
+        values = psum if psum.ndim == 2 and not dst.is_indirect() else np.ascontiguousarray(dst.lanes())
+        compute(values, overwrite)
+        if values is not psum:
+            self.put_bits(dst, values)
+
+    def clear(self, tensor: NkiTensor, where: Mask) -> None:
+        """Write zeros where ``where`` (the tensor's shape) says so."""
+        self.put_bits(tensor, np.zeros((tensor.partitions, tensor.free_elements), tensor.dtype.numpy), where)
+
     def registers(self, kind: str) -> Float32s:
         """Return engine registers, one float32 per partition, to read and write in place."""
         return self._kernel.registers(kind, self.engine).buffer.view(np.float32)
@@ -126,6 +217,22 @@ class Lanes:
     def is_written(self, tensor: NkiTensor) -> bool:
         """Return whether all bytes of a tensor were written."""
         return tensor.allocation.storage.state >= WRITTEN or bool((self.states(tensor) >= WRITTEN).all())
+
+
+def laid(tensor: NkiTensor, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of a tensor's shape as [partitions, free elements]."""
+    if tensor.partition_axis > 0:
+        array = np.moveaxis(array, tensor.partition_axis, 0)
+    return array.reshape(tensor.partitions, -1)
+
+
+def unlaid(tensor: NkiTensor, lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return [partitions, free elements] as an array of a tensor's shape."""
+    axis = tensor.partition_axis
+    if axis <= 0:
+        return lanes.reshape(tensor.shape)
+    shape = (tensor.shape[axis], *tensor.shape[:axis], *tensor.shape[axis + 1 :])
+    return np.moveaxis(lanes.reshape(shape), 0, axis)
 
 
 def shared_bytes(operands: Operands) -> list[bytes] | None:

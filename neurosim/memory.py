@@ -22,6 +22,7 @@ from neurosim.naming import label
 from neurosim.program import Frame
 
 if TYPE_CHECKING:
+    from neurosim.fine import Fine
     from neurosim.view import NkiTensor
 
 UNWRITTEN: Final = 0
@@ -64,6 +65,7 @@ class Storage:
         size_bytes: bytes in all.
         state: the one state that all bytes have, or -1 when the shadow says it per granule.
         origin: where the last hole that was written here came from.
+        fine: wider values than the bytes hold, in runs that keep any (see :mod:`neurosim.fine`).
     """
 
     __slots__ = (
@@ -73,6 +75,7 @@ class Storage:
         "_pending_bytes",
         "_shadow",
         "borrowed",
+        "fine",
         "id",
         "memory",
         "origin",
@@ -99,6 +102,7 @@ class Storage:
         self._buffer = buffer
         self.state = UNWRITTEN if buffer is None else WRITTEN
         self.origin: HoleOrigin | None = None
+        self.fine: Fine | None = None
         self._granule = granule
         self._shadow: Bytes | None = None
         self._pending_bytes = 0

@@ -23,6 +23,7 @@ from neurosim.errors import (
     NeurosimError,
     Unsupported,
 )
+from neurosim.fine_lanes import FineLanes, float32_of
 from neurosim.grids import ALONE, Grid, check_grid, grid_of
 from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run
@@ -125,6 +126,7 @@ class _Options:
 
     chip: Chip
     values: bool
+    precise: bool | None
     partial_outputs: Collection[str]
     schedule: Schedule
     nki_version: NkiVersion
@@ -157,6 +159,7 @@ def simulate(
     chip: str | Path | Chip | None = None,
     *,
     values: bool = True,
+    precise: bool | None = None,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
@@ -170,6 +173,9 @@ def simulate(
         values: with False, record without computing: arguments may be :func:`neurosim.spec`, outputs are specs. The
             run assumes that instructions with a predicate write everything and that indices are in range, and raises
             where it would need a value.
+        precise: with False, values of narrow float formats stay float32 as in the vendor's simulator with
+            ``NKI_PRECISE_FP=0`` (:mod:`neurosim.fine_lanes`), and outputs in such formats are float32 arrays; record
+            and time are the same. By default as that variable says, and precise where it is not set.
         partial_outputs: outputs that may stay unwritten in part, as places in what the kernel returns: ``output``,
             ``output[1]``, ``output['key']``. What was never stored is 0.
         nki_version: whose semantics hold where versions of NKI differ (``docs/nki_versions.md``): ``"0.3"`` to
@@ -184,8 +190,9 @@ def simulate(
     """
     function = getattr(kernel, "function", kernel)
     _check_function(function)
-    if not isinstance(values, bool):
-        raise IllegalOperand(f"simulate: values={values!r} is not a bool", advice="pass True or False")
+    for option, given in (("values", values), ("precise", precise)):
+        if not isinstance(given, bool) and not (option == "precise" and given is None):
+            raise IllegalOperand(f"simulate: {option}={given!r} is not a bool", advice="pass True or False")
     if isinstance(partial_outputs, str):
         partial_outputs = (partial_outputs,)
     elif not isinstance(partial_outputs, Collection):
@@ -198,6 +205,7 @@ def simulate(
     options = _Options(
         target,
         values,
+        precise,
         partial_outputs or getattr(kernel, "partial_outputs", ()),
         getattr(kernel, "schedule", ()),
         version,
@@ -261,6 +269,7 @@ def profile(
     chip: str | Path | Chip | None = None,
     *,
     values: bool = True,
+    precise: bool | None = None,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
@@ -270,6 +279,7 @@ def profile(
         kernel,
         chip,
         values=values,
+        precise=precise,
         partial_outputs=partial_outputs,
         nki_version=nki_version,
         launch_overhead=launch_overhead,
@@ -285,7 +295,11 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     if not options.values:
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
     check_grid(options.grid, chip, name)
+    precise = _is_precise(options.precise)
     kernel = Kernel(chip, program, values=options.values, grid=options.grid)
+    if options.values and not precise:
+        kernel.lanes = FineLanes
+        program.notes["Precision"] = "narrow floats kept as float32: values are not those of the hardware"
     arguments = Arguments(kernel)
     kwargs = _without_alias_marks(name, kwargs)
     try:
@@ -319,7 +333,9 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             program.notes[SPILLS] = options.spills(error)
         check_races(program, kernel.writes if options.values else None)
         arguments.check_overlaps()
-        collected = outputs(returned, kernel, name, arguments.kind, options.partial_outputs)
+        collected = outputs(
+            returned, kernel, name, arguments.kind, options.partial_outputs, None if precise else float32_of
+        )
     arguments.write_back()
     return Result(collected, program, chip, name, options.launch_overhead)
 
@@ -355,16 +371,22 @@ def _without_alias_marks(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _check_environment() -> None:
     """Refuse settings that would change values and are not built."""
-    if os.environ.get("NKI_PRECISE_FP", "1") not in ("", "1"):
-        raise Unsupported(
-            f"NKI_PRECISE_FP={os.environ['NKI_PRECISE_FP']}: storing everything as float32 is not built yet",
-            advice="unset it: narrow formats are stored as they are on hardware",
-        )
     if os.environ.get("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "").lower() in ("1", "true"):
         raise Unsupported(
             "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE: transposes by DMA on the tensor engine are not built yet",
             advice="unset it, or use nisa.nc_transpose",
         )
+
+
+def _is_precise(asked: bool | None) -> bool:
+    """Return whether narrow formats round: as asked, else as ``NKI_PRECISE_FP`` says, else yes."""
+    setting = os.environ.get("NKI_PRECISE_FP", "")
+    if asked is None and setting not in ("", "0", "1"):
+        raise ConfigurationError(
+            f"NKI_PRECISE_FP={setting!r} is neither 0 nor 1",
+            advice="unset it or set 1 for the formats as they are on hardware, 0 to keep narrow floats as float32",
+        )
+    return setting != "0" if asked is None else asked
 
 
 @boundary

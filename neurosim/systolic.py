@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.errors import Uninitialized, UnknownBehavior
 from neurosim.holes import uninitialized
@@ -160,18 +159,7 @@ def sum_into(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes, compute: C
             numbers=(f"dst  {dst.describe()}",),
             advice="give each offset once, or accumulate=False",
         )
-    if dst.dtype != dtypes.float32:
-        values = np.empty((dst.partitions, dst.free_elements), np.float32)
-        if not overwrite:
-            values[...] = lanes.f32(dst)
-        compute(values, overwrite)
-        lanes.put(dst, values)
-        return
-    psum = dst.array()
-    values = psum if psum.ndim == 2 and not dst.is_indirect() else np.ascontiguousarray(dst.lanes())
-    compute(values, overwrite)
-    if values is not psum:
-        lanes.put_bits(dst, values)
+    lanes.sum_into(dst, overwrite, compute)
 
 
 def product_holes(dst: Tile, rows: npt.NDArray[np.bool_], columns: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -197,8 +185,7 @@ def _overwrites(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes) -> bool
         return True
     _refuse_foreign(mnemonic, dst, lanes)
     # where no matmul wrote, adding to zero is overwriting: a pass sums from +0, so it never is -0
-    zeros = np.zeros((dst.partitions, dst.free_elements), dst.dtype.numpy)
-    lanes.put_bits(dst, zeros, where=np.not_equal(lanes.states(dst), MATMUL))
+    lanes.clear(dst, np.not_equal(lanes.states(dst), MATMUL))
     return False
 
 

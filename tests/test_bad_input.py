@@ -18,6 +18,7 @@ import pytest
 import neurosim
 from neurosim.errors import (
     CapacityExceeded,
+    ConfigurationError,
     IllegalCall,
     IllegalOperand,
     KernelError,
@@ -25,7 +26,6 @@ from neurosim.errors import (
     OutOfBounds,
     Uninitialized,
     UnknownBehavior,
-    Unsupported,
     UnwrittenOutput,
 )
 
@@ -620,9 +620,9 @@ def test_a_kernel_that_is_a_generator_is_refused():
         nki.simulate(lazy)(np.ones((2, 3), np.float32))
 
 
-def test_a_setting_that_is_not_built_is_refused(monkeypatch):
-    monkeypatch.setenv("NKI_PRECISE_FP", "0")
-    with pytest.raises(Unsupported, match="NKI_PRECISE_FP=0"):
+def test_a_setting_that_says_nothing_is_refused(monkeypatch):
+    monkeypatch.setenv("NKI_PRECISE_FP", "off")
+    with pytest.raises(ConfigurationError, match="NKI_PRECISE_FP='off' is neither 0 nor 1"):
         nki.simulate(lambda x: x)(np.ones((2, 3), np.float32))
 
 

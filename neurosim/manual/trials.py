@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, TracebackType
@@ -17,10 +17,11 @@ from neurosim.chip import Chip
 from neurosim.cores import Mirror
 from neurosim.devices import available, load_chip
 from neurosim.dtypes import DType, Kind
-from neurosim.engines import Memory
+from neurosim.engines import Engine, Memory
 from neurosim.errors import NeurosimError
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel, boundary, run
+from neurosim.lanes import Lanes
 from neurosim.manual.calls import Call, Tile, operands
 from neurosim.memory import UNWRITTEN, WRITTEN
 from neurosim.nki import _catalogue
@@ -96,7 +97,13 @@ def chips() -> dict[int, Chip]:
 
 
 def attempt(
-    call: Call, chip: Chip, *, values: bool = False, timed: bool = False, placing: Placing = Placing()
+    call: Call,
+    chip: Chip,
+    *,
+    values: bool = False,
+    timed: bool = False,
+    placing: Placing = Placing(),
+    lanes: Callable[[Kernel, Engine], Lanes] | None = None,
 ) -> Outcome:
     """Run a call on ``chip`` and return what it did.
 
@@ -106,9 +113,10 @@ def attempt(
         values: whether to compute.
         timed: whether to ask how long it takes.
         placing: how the operands lie in memory.
+        lanes: what gives instructions access to values, where it is not the usual.
     """
     mirror = Mirror()
-    kernel = Kernel(chip, Program(chip.name, chip.generation), values=values, team=mirror)
+    kernel = Kernel(chip, Program(chip.name, chip.generation), values=values, team=mirror, lanes=lanes)
     with run(kernel), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -13,6 +13,7 @@ import pytest
 
 from neurosim.devices import load_chip
 from neurosim.errors import IllegalOperand
+from neurosim.fine_lanes import FineLanes
 from neurosim.instruction import Instruction
 from neurosim.manual import refusals, trials
 from neurosim.manual.calls import Tile, declaration, documented, examples, operands
@@ -103,6 +104,18 @@ def test_the_record_is_the_same_without_values(name):
             with_values, without = (trials.attempt(call, chip, values=values, timed=True) for values in (True, False))
             assert with_values.signature == without.signature, call
             assert with_values.time_ps == without.time_ps, call
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bytes_are_the_same_where_wider_values_lie_beside_them(name):
+    """Of inputs that have no wider values, results round to the same bytes."""
+    for chip in CHIPS:
+        for call in calls(name, chip):
+            for layout in ("whole", "stepped", "folded"):
+                placing = Placing(layout=layout)
+                plain = trials.attempt(call, chip, values=True, placing=placing)
+                wider = trials.attempt(call, chip, values=True, placing=placing, lanes=FineLanes)
+                assert (wider.outputs, wider.registers) == (plain.outputs, plain.registers), call
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -279,10 +279,6 @@ def test_settings_that_are_not_built(monkeypatch):
     monkeypatch.setenv("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "true")
     with pytest.raises(Unsupported, match="NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"):
         jitted(X)
-    monkeypatch.setenv("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "false")
-    monkeypatch.setenv("NKI_PRECISE_FP", "0")
-    with pytest.raises(Unsupported, match="NKI_PRECISE_FP=0"):
-        jitted(X)
 
 
 # -- what no kernel object takes --------------------------------------------------------------------------------------
