@@ -343,8 +343,12 @@ ROWS = (
     Row(
         "benchmarks",
         own=("neurosim",),
-        packages=("numpy", "scipy", "rich", "threadpoolctl", "nki", "speed"),
+        packages=("numpy", "scipy", "rich", "threadpoolctl", "nki", "speed", "validation"),
         siblings=False,
+    ),
+    # A package beside the script that uses it, and on its path under its own name.
+    Row(
+        "benchmarks.validation", own=("neurosim",), packages=("numpy", "rich", "matplotlib", "neuronxcc", "validation")
     ),
 )
 

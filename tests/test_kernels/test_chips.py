@@ -35,6 +35,7 @@ CASES = {
     "swiglu.py:swiglu": (((130, 96), (96, 160), (96, 160), (160, 96)), {}),
     "transpose2d.py:transpose2d": (((130, 200),), {}),
     "transpose2d.py:transpose_free": (((130, 33, 5),), {}),
+    "vector_add.py:vector_add": (((1290,), (1290,)), {"columns": 4}),
 }
 
 

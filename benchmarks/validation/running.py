@@ -1,0 +1,151 @@
+"""Running a row: each of its launches on the simulator, without values; what the timelines say, added up."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from validation.rows import Call, Row, tuplify
+from validation.sources import Absent, own_kernel, public_kernels
+
+import neurosim
+from neurosim.chip import Chip
+from neurosim.loading import parse_arguments
+from neurosim.program import Program
+from neurosim.timing import Op, Timeline
+from neurosim.work import Transfer
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd")
+
+LEAST_BUSY = 0.5
+"""Share of the time below which no engine is a bottleneck: the kernel waits for latencies."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the simulator says about a row.
+
+    Attributes:
+        id: the row's.
+        kernel: ``own`` or ``public``.
+        predicted_us: time of all launches, with their overhead where the measurement holds it; None if it did not run.
+        busy: share of the time that each engine, and ``dma``, was busy.
+        stalls: by engine, the largest stall as (reason, share of the time).
+        instructions: records in all.
+        seconds: wall time of recording and timing.
+        notes: what the run leaves out.
+        why_not: the reason, where there is no prediction.
+    """
+
+    id: str
+    kernel: str
+    predicted_us: float | None = None
+    busy: dict[str, float] = field(default_factory=dict)
+    stalls: dict[str, tuple[str, float]] = field(default_factory=dict)
+    instructions: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    why_not: str = ""
+
+    @property
+    def bottleneck(self) -> str:
+        """The unit that was busy most, or ``latency`` where none was busy most of the time."""
+        name = max(self.busy, key=lambda unit: self.busy[unit])
+        return name if self.busy[name] >= LEAST_BUSY else "latency"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``json.dumps`` takes."""
+        return asdict(self)
+
+
+def run_row(row: Row, kernel: str, public: Path | None) -> Outcome:
+    """Run a row and return its outcome; why it could not run is an outcome, too."""
+    began = time.perf_counter()
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            if kernel == "own":
+                calls, find = row.own, own_kernel
+            elif public is None:
+                raise Absent("public; give the folder of clones with --public")
+            else:
+                calls, find = row.calls, public_kernels(row, public, Path(scratch))
+            outcome = _measure(row, kernel, calls, find)
+    except Absent as error:
+        return Outcome(row.id, kernel, why_not=str(error))
+    except Exception as error:  # a kernel is others' code: whatever stops it is what the table has to say
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Outcome(row.id, kernel, why_not=text, seconds=time.perf_counter() - began)
+    return replace(outcome, seconds=time.perf_counter() - began)
+
+
+def _measure(row: Row, kernel: str, calls: tuple[Call, ...], find: Callable[[Call], Any]) -> Outcome:
+    chip = neurosim.load_chip(row.chip)
+    total_ps = instructions = 0
+    busy_ps: dict[str, float] = {}
+    stalls: dict[str, tuple[str, float]] = {}
+    notes: list[str] = []
+    for call in calls:
+        program, timeline = _launch(row, chip, find(call), call)
+        total_ps += timeline.makespan_ps + (timeline.launch_ps if row.launch else 0)
+        instructions += len(program)
+        for unit, share_ps in _busy_ps(timeline):
+            busy_ps[unit] = busy_ps.get(unit, 0) + share_ps
+            reason, stalled_ps = _largest_stall(timeline, unit)
+            stalls[unit] = (reason, stalled_ps / max(timeline.makespan_ps, 1))
+        notes.extend(f"{name}: {text}" for name, text in program.notes.items() if name != "Values")
+    busy = {unit: share_ps / max(total_ps, 1) for unit, share_ps in busy_ps.items()}
+    return Outcome(row.id, kernel, total_ps / 1e6, busy, stalls, instructions, notes=tuple(notes))
+
+
+def _launch(row: Row, chip: Chip, function: Callable[..., Any], call: Call) -> tuple[Program, Timeline]:
+    arguments = {name: _argument(value) for name, value in call.arguments.items()}
+    result = neurosim.simulate(function, chip=chip, values=False)(**arguments)
+    if row.static_rings:
+        make_static(result.program)
+    return result.program, result.timeline
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, str):
+        (parsed,), _ = parse_arguments([value], values=False)
+        return parsed
+    return tuplify(value)
+
+
+def make_static(program: Program) -> None:
+    """Let the rings be ready before the kernel starts, as ``--disable-dge`` does: no descriptor is made at run time."""
+    signatures = program.signatures
+    for index, signature in enumerate(signatures):
+        work = tuple(
+            replace(item, generation="none") if isinstance(item, Transfer) else item for item in signature.work
+        )
+        if work != signature.work:
+            signatures[index] = replace(signature, work=work)
+
+
+def _busy_ps(timeline: Timeline) -> Iterator[tuple[str, int]]:
+    for engine in ENGINES:
+        yield engine, timeline.engines[engine].busy_ps
+    yield "dma", dma_active_ps(timeline)
+
+
+def dma_active_ps(timeline: Timeline) -> int:
+    """Return for how long at least one DMA engine was moving data, which is what profilers call active."""
+    transfers = timeline.ops[timeline.ops["kind"] == Op.TRANSFER]
+    if not len(transfers):
+        return 0
+    order = np.argsort(transfers["start_ps"], kind="stable")
+    starts, ends = transfers["start_ps"][order], transfers["end_ps"][order]
+    reached = np.maximum.accumulate(ends)
+    gaps = np.maximum(starts[1:] - reached[:-1], 0).sum()
+    return int(reached[-1] - starts[0] - gaps)
+
+
+def _largest_stall(timeline: Timeline, unit: str) -> tuple[str, int]:
+    stall_ps: Mapping[str, int] = timeline.engines["dma0" if unit == "dma" else unit].stall_ps
+    return max(stall_ps.items(), key=lambda item: item[1])
