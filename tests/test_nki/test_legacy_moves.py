@@ -138,3 +138,20 @@ def test_other_movements():
     np.testing.assert_array_equal(turned, a.T)
     np.testing.assert_allclose(running, np.cumsum(2 * a, axis=1), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(shuffled, np.roll(a, -1, axis=0))
+
+
+@nki.jit(platform_target="trn2")
+def gathered_and_turned(blocks, chosen):
+    rows = nl.arange(16)[:, None]
+    middle, columns = nl.arange(3)[None, :, None], nl.arange(32)[None, None, :]
+    index = nl.load(chosen)
+    out = nl.ndarray((32, 3, 16), dtype=blocks.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nisa.dma_transpose(blocks[index[rows, 0], middle, columns], axes=(2, 1, 0)))
+    return out
+
+
+def test_a_column_of_indices_goes_with_the_first_axis_of_what_it_selects():
+    blocks = np.arange(40 * 3 * 32, dtype=np.uint16).reshape(40, 3, 32)
+    chosen = np.random.default_rng(3).permutation(40)[:16].astype(np.uint32)
+    found = gathered_and_turned(blocks, chosen[:, None])
+    np.testing.assert_array_equal(found, blocks[chosen].transpose(2, 1, 0))

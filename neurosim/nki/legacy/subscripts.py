@@ -80,6 +80,7 @@ def select(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], 
     entries: list[Any] = []
     dynamic: dict[int, Any] = {}
     advanced: list[Affine] = []
+    ndim = max((entry.ndim for entry in keys if isinstance(entry, Affine)), default=0)
     axis = 0
     for entry in keys:
         if entry is None:
@@ -90,7 +91,7 @@ def select(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], 
             entry = Dynamic(entry, Affine(entry.shape, (0,) * len(entry.shape), 0))
         if isinstance(entry, Dynamic):
             dynamic[axis] = entry.tile
-            entry = entry.plus
+            entry = _upright(entry.plus, ndim)
         if isinstance(entry, np.ndarray):
             entry = _from_array(entry, what)
         if isinstance(entry, Affine):
@@ -100,6 +101,14 @@ def select(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], 
         entries.append(entry)
         axis += 1
     return _combined(entries, advanced, par, dynamic)
+
+
+def _upright(plus: Affine, ndim: int) -> Affine:
+    """Return a column of indices with further axes at its end: a tile's first axis is that of its partitions."""
+    missing = ndim - plus.ndim
+    if plus.ndim != 2 or plus.shape[1] > 1 or missing < 1:
+        return plus
+    return Affine(plus.shape + (1,) * missing, plus.steps + (0,) * missing, plus.offset)
 
 
 def _basic(entry: Any, extent: int, axis: int, keep: bool, what: Callable[[], str]) -> Any:
