@@ -120,7 +120,7 @@ class CoreBarrier(
     core's own instructions.
     """
 
-    data: Tile = Accumulate(Memory.shared_hbm, Memory.sbuf, Memory.private_hbm, Memory.hbm)
+    data: Tile = Accumulate(Memory.shared_hbm, Memory.sbuf, Memory.private_hbm)
     cores: tuple[int, ...] | list[int] | int
     engine: Engine = Engine.gpsimd
     name: str | None = None
@@ -131,12 +131,6 @@ class CoreBarrier(
         """Cores that there are; an engine."""
         if chip.cores < 2:
             yield Broken("needs NeuronCore-v3 (trn2), where two cores meet", (f"chip {chip.name}",))
-        if self.data.buffer in (Memory.private_hbm, Memory.hbm):
-            yield Broken(
-                "data is in private HBM, which the other core does not see",
-                (f"data  {self.data.describe()}",),
-                "allocate it with buffer=nl.shared_hbm",
-            )
         if not all(map(_is_int, self._cores())) or self._cores() not in ((0, 1), (1, 0), (0,), (1,)):
             yield Broken(f"cores={self.cores!r}", (), "pass cores=(0, 1)")
         engine: Any = self.engine
@@ -147,12 +141,22 @@ class CoreBarrier(
         return tuple(self.cores) if isinstance(self.cores, (tuple, list)) else (self.cores,)
 
     def members(self, kernel: Kernel) -> tuple[int, ...]:
-        """Return the cores, ascending."""
+        """Return the cores, ascending.
+
+        Raises:
+            IllegalOperand: this core is none of them, or the other does not see ``data``.
+        """
         cores = tuple(sorted(self._cores()))
         if kernel.core not in cores:
             raise IllegalOperand(
                 f"core_barrier(cores={self.cores!r}) on core {kernel.core}, which is not one of them",
                 advice="a core that does not take part does not issue it",
+            )
+        if self.data.buffer is Memory.private_hbm and len(cores) > 1 and kernel.grid.cores > 1:
+            raise IllegalOperand(
+                "core_barrier: data is in private HBM, which the other core does not see",
+                numbers=(f"data  {self.data.describe()}",),
+                advice="allocate it with buffer=nl.shared_hbm",
             )
         return cores
 

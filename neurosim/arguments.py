@@ -34,6 +34,9 @@ _EVERY = "every output"
 class Arguments:
     """Turns arrays into tensors, and remembers which array each came from.
 
+    They are in ``nl.hbm``, or in ``nl.shared_hbm`` where several cores run. Source: ``nki/guides/nki_simulator.rst``,
+    "Execution".
+
     Attributes:
         kind: library of the first array (``numpy``, ``torch`` or ``jax``), which outputs will belong to.
     """
@@ -41,6 +44,7 @@ class Arguments:
     def __init__(self, kernel: Kernel) -> None:
         self.kind = "numpy"
         self._kernel = kernel
+        self._memory = Memory.shared_hbm if kernel.grid.cores > 1 else Memory.hbm
         self._first = True
         self._tensors: dict[int, tuple[Any, Array, NkiTensor]] = {}
         self._specs: dict[str, NkiTensor] = {}
@@ -88,7 +92,7 @@ class Arguments:
                 f"argument {name} is a spec without data", advice="pass an array, or run with values=False"
             )
         if name not in self._specs:
-            tensor = self._kernel.adopt(spec.shape, spec.dtype, spec.size_bytes, None, name)
+            tensor = self._kernel.adopt(spec.shape, spec.dtype, spec.size_bytes, None, name, self._memory)
             tensor.allocation.storage.state = WRITTEN
             self._specs[name] = tensor
         return self._specs[name]
@@ -107,7 +111,8 @@ class Arguments:
                 f"argument {name} {list(array.shape)} {dtype} {kind}",
                 advice="a tensor needs at least one element and axis",
             )
-        return self._kernel.adopt(array.shape, dtype, array.nbytes, array_bytes(np.ascontiguousarray(array)), name)
+        bytes_ = array_bytes(np.ascontiguousarray(array))
+        return self._kernel.adopt(array.shape, dtype, array.nbytes, bytes_, name, self._memory)
 
     def check_overlaps(self) -> None:
         """Refuse arrays that share bytes when the kernel wrote one of them: each is a tensor of its own here.
@@ -280,7 +285,8 @@ class _Collector:
                 where=tensor.allocation.where,
                 advice="allocate it with buffer=nl.shared_hbm and store the tile with nisa.dma_copy",
             )
-        if tensor.buffer is not Memory.shared_hbm and self._kernel.nki_version >= NKI_0_3:
+        is_input = tensor.allocation.role == "input"
+        if tensor.buffer is not Memory.shared_hbm and not is_input and self._kernel.nki_version >= NKI_0_3:
             raise IllegalOperand(
                 f"{self._name} returns {tensor.describe()}, which is not in shared HBM",
                 where=tensor.allocation.where,

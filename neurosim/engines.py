@@ -22,12 +22,15 @@ class Engine(Enum):
 
 
 class Memory(Enum):
-    """Where a tensor lives. ``state`` holds what is not addressable: registers inside an engine."""
+    """Where a tensor lives: ``hbm`` is another name of ``private_hbm``.
+
+    ``state`` holds what is not addressable: registers inside an engine.
+    """
 
     sbuf = "sbuf"
     psum = "psum"
-    hbm = "hbm"
     private_hbm = "private_hbm"
+    hbm = "private_hbm"
     shared_hbm = "shared_hbm"
     state = "state"
 
@@ -50,7 +53,7 @@ class Memory(Enum):
         return id(self)
 
 
-_HBM = frozenset({Memory.hbm, Memory.private_hbm, Memory.shared_hbm})
+_HBM = frozenset({Memory.hbm, Memory.shared_hbm})
 
-HBM = (Memory.hbm, Memory.private_hbm, Memory.shared_hbm)
+HBM = (Memory.hbm, Memory.shared_hbm)
 """All kinds of HBM, for operand declarations."""

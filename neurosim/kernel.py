@@ -246,10 +246,16 @@ class Kernel:
             return self._register(extents, format_, memory, name, row_bytes, None, "tile")
 
     def adopt(
-        self, shape: tuple[int, ...], dtype: DType, size_bytes: int, buffer: Bytes | None, name: str
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        size_bytes: int,
+        buffer: Bytes | None,
+        name: str,
+        memory: Memory = Memory.shared_hbm,
     ) -> NkiTensor:
         """Make an HBM tensor over a caller's bytes, if any; they are copied before the first write."""
-        return self._register(shape, dtype, Memory.shared_hbm, name, size_bytes, buffer, "input")
+        return self._register(shape, dtype, memory, name, size_bytes, buffer, "input")
 
     def _register(
         self,

@@ -279,7 +279,7 @@ class Allocation:
         storage: the bytes, its own, or the plane that tensors with an address share.
         name: given or made up.
         shape, dtype: as asked for.
-        memory: the region as asked for (``shared_hbm`` and ``hbm`` differ here only).
+        memory: the region as asked for (``shared_hbm`` and ``private_hbm`` differ here only).
         base_partition, base_bytes: where it begins in the storage.
         row_bytes: bytes it takes in each partition; in HBM, in all.
         stack: id of the call stack that allocated it.

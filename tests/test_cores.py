@@ -602,6 +602,19 @@ def test_barriers_speak_of_the_same_tensor():
         on_two(body, HALVES)
 
 
+def test_a_barrier_speaks_of_what_both_cores_see():
+    def body(x):
+        nisa.core_barrier(nl.ndarray((2,), nl.float32, nl.private_hbm), (0, 1))
+
+    with pytest.raises(IllegalOperand, match="in private HBM, which the other core does not see"):
+        on_two(body, HALVES)
+
+
+def test_arguments_are_in_memory_that_all_cores_of_the_launch_see():
+    assert on_two(lambda x: x.buffer is nl.shared_hbm, HALVES).outputs is True
+    assert neurosim.simulate(lambda x: x.buffer is nl.hbm)(HALVES).outputs is True
+
+
 @pytest.mark.parametrize("cores", [(0,), 0, [0]])
 def test_a_barrier_of_one_core_meets_nobody(cores):
     def body(x):

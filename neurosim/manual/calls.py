@@ -69,7 +69,7 @@ class Tile:
     def __str__(self) -> str:
         if self.memory is Memory.state:
             return "a register"
-        memory = "" if self.memory is Memory.sbuf else f"{self.memory.value} "
+        memory = "" if self.memory is Memory.sbuf else self.memory.value.removeprefix("private_") + " "
         text = f"{memory}{self.dtype or 'T'}{list(self.shape)}"
         text += f" at {self.start}" if self.start or self.byte is not None else ""
         text += "" if self.byte is None else f":{self.byte}"
@@ -198,7 +198,7 @@ def _tile(match: re.Match[str]) -> Tile:
     return Tile(
         tuple(int(extent) for extent in match["shape"].split(", ")),
         dtype,
-        Memory(match["memory"] or "sbuf"),
+        Memory[match["memory"] or "sbuf"],
         int(match["below"]) if match["below"] else None,
         int(match["value"]) if match["value"] else None,
         int(match["start"] or 0),

@@ -113,7 +113,7 @@ def test_names(short, name):
 def test_enums(short, name):
     members = {member.name: member.value for member in getattr(MODULES[short], name)}
     wanted = API["enums"][short][name]
-    if name == "MemoryRegion":  # ours also names plain HBM, and what is no memory
+    if name == "MemoryRegion":  # ours also holds what is no memory
         members = {member: members[member] for member in wanted}
     assert members == wanted
 

@@ -196,7 +196,7 @@ def test_containers_and_plain_values():
         assert pair.a == 1
         tensors = [*arrays, options["x"], *rest, more["y"]]
         assert all(isinstance(tensor, nl.NkiTensor) for tensor in tensors)
-        assert all(tensor.buffer is nl.shared_hbm for tensor in tensors)
+        assert all(tensor.buffer is nl.hbm is nl.private_hbm for tensor in tensors)
         return kinds, [tensor.name for tensor in tensors]
 
     kinds, names = nki.simulate(kernel)(

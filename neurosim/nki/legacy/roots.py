@@ -49,7 +49,9 @@ class Whole(Root):
     """A tensor of the machine: an argument, an HBM tensor, a tile."""
 
     def __init__(self, tensor: NkiTensor) -> None:
-        super().__init__(tensor.shape, tensor.dtype, tensor.buffer, 0, tensor.partition_axis)
+        is_input = tensor.allocation.role == "input"  # which all programs of a grid share
+        memory = Memory.shared_hbm if is_input else tensor.buffer
+        super().__init__(tensor.shape, tensor.dtype, memory, 0, tensor.partition_axis)
         self.tensor = tensor
 
     def tile(self, block: tuple[int, ...], overwrites: bool = False) -> NkiTensor:
