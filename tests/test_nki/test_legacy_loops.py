@@ -11,6 +11,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import IllegalOperand, LoopCarriedDependence, Unsupported
+from neurosim.listing import listing
 
 
 def numbers(*shape, seed=0):
@@ -149,10 +150,22 @@ def test_directives_of_loops():
         ordered(a, "no_reorder")
 
 
-def test_loop_reduce_needs_its_tile():
+def test_loop_reduce_onto_a_name():
     @nki.jit
     def kernel(a):
         b = nl.zeros((8, 8), dtype=nl.float32)
+        for i in nl.affine_range(3):
+            b = nl.loop_reduce(nl.load(a), op=np.add, loop_indices=[i], name="gathering")
+        return b
+
+    result = neurosim.simulate(kernel)(numbers(8, 8))
+    np.testing.assert_array_equal(result.outputs, 3 * numbers(8, 8))
+    assert listing(result.program).count("gathering") == 3
+
+
+def test_loop_reduce_needs_its_tile():
+    @nki.jit
+    def kernel(a):
         for i in nl.affine_range(2):
             b = nl.loop_reduce(nl.load(a), op=np.add, loop_indices=[i])
         return b

@@ -423,8 +423,14 @@ def test_programs_of_a_grid_share_outputs(grid):
     np.testing.assert_allclose(gathered, a[:, :, 0].sum(axis=-1), rtol=1e-5)
 
 
+def test_a_grid_of_zero_is_none():
+    kernel = _kernel(lambda a: nl.full((2, 2), nl.program_ndim(), dtype=np.float32))
+    assert kernel[0](numbers(2, 2)).max() == 0
+    assert kernel[1](numbers(2, 2)).max() == 1
+
+
 def test_grids_that_cannot_be():
-    for grid in (0, (), (2, -1), (2.5,), "2"):
+    for grid in ((), (0, 2), (2, -1), (2.5,), "2", True):
         with pytest.raises(IllegalOperand, match="launch grid"):
             one_of_a_grid[grid]
     with pytest.raises(IllegalOperand, match="axis 1"):

@@ -31,6 +31,21 @@ Box = tuple[tuple[int, int], ...]
 """First and last-plus-one index per axis."""
 
 
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that shapes of index tensors are broadcast to.
+
+    Raises:
+        IllegalOperand: extents that are neither equal nor 1.
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise IllegalOperand(
+            f"index tensors of shapes {' and '.join(str(list(shape)) for shape in shapes)} do not go together",
+            advice="extents are equal or 1, counted from the last axis, as of nl.arange(4)[:, None] and nl.arange(8)",
+        ) from None
+
+
 def is_int(value: Any) -> bool:
     """Return whether a value is an integer; bool is none."""
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
@@ -113,7 +128,7 @@ class Affine:
             return NotImplemented
         ndim = max(self.ndim, other.ndim)
         left, right = self.aligned(ndim), other.aligned(ndim)
-        shape = np.broadcast_shapes(left.shape, right.shape)
+        shape = broadcast(left.shape, right.shape)
         steps = tuple(own_sign * a + sign * b for a, b in zip(left.steps, right.steps, strict=True))
         return Affine(shape, steps, own_sign * left.offset + sign * right.offset)
 
@@ -225,7 +240,7 @@ class Predicate:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents, by broadcasting."""
-        return np.broadcast_shapes(*(term.shape for term, _ in self.terms)) if self.terms else ()
+        return broadcast(*(term.shape for term, _ in self.terms))
 
     def __and__(self, other: Any) -> Any:
         if isinstance(other, Predicate):
@@ -373,6 +388,19 @@ def arange(*args: Any) -> Affine:
     return Affine((count,), (step,), start)
 
 
+class Boxes:
+    """What of a result another mask let be written, as the mask of what is made of it.
+
+    Attributes:
+        boxes: of the result.
+    """
+
+    __slots__ = ("boxes",)
+
+    def __init__(self, boxes: list[Box]) -> None:
+        self.boxes = boxes
+
+
 def whole_box(shape: tuple[int, ...]) -> Box:
     """Return the box of everything."""
     return tuple((0, extent) for extent in shape)
@@ -390,10 +418,24 @@ def boxes_of(mask: Any, shape: tuple[int, ...], call: str) -> list[Box]:
         return []
     if isinstance(mask, Predicate):
         return mask.boxes(shape)
+    if isinstance(mask, Boxes):
+        return mask.boxes
     raise IllegalOperand(
         f"{call}: mask={mask!r} is no comparison of index tensors",
         advice="compare nl.arange expressions and loop variables; for values of tiles use nl.where",
     )
+
+
+def one_box(mask: Any, shape: tuple[int, ...], call: str) -> Box | None:
+    """Return what of a tile of ``shape`` a mask selects, as one box; None for nothing.
+
+    Raises:
+        IllegalOperand: a mask that is no box.
+    """
+    boxes = boxes_of(mask, shape, call)
+    if len(boxes) > 1:
+        raise IllegalOperand(f"{call}: a mask that is no box", advice="mask one axis at a time")
+    return boxes[0] if boxes else None
 
 
 def box_shape(box: Box) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import result_dtype
 from neurosim.nki.legacy.roots import Fresh
 from neurosim.nki.legacy.state import begin
+from neurosim.nki.legacy.statements import held_by_name
 from neurosim.nki.legacy.tensor import ACCUMULATE, Tensor
 from neurosim.numerics.alu import ALU
 from neurosim.operators import Operator
@@ -50,13 +51,17 @@ def _combine(target: Tensor, left: Tensor, value: Any, op: Operator, shape_of: T
     isa.tensor_tensor(dst=target.resolve(call, use=ACCUMULATE), data1=old, data2=moved, op=op)
 
 
-def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+def loop_reduce(
+    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, name: str | None = None
+) -> Tensor:
     """Return the reduction of ``x`` over loops; the tile that it is assigned to is the other operand.
 
-    ``loop_indices`` name the loops, and change nothing here: what reduces is that the destination is read. Where it
-    was never written, ``x`` is copied there.
+    That is ``tile`` of both ``tile[...] = nl.loop_reduce(…)`` and ``tile = nl.loop_reduce(…)``. Where it was never
+    written, ``x`` is copied there. ``loop_indices`` name the loops, and change nothing here: what reduces is that the
+    destination is read.
     """
     call = "nl.loop_reduce"
+    held = held_by_name()
     source, known = tile(x, "x", call), operator(op, call)
     begin(call)
     boxes = boxes_of(mask, source.shape, call)
@@ -67,10 +72,13 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
             old = target.resolve(call, box, "")
             other = moved
             if old.allocation.storage.uniform_state(old) == UNWRITTEN:
-                isa.tensor_copy(dst=target.resolve(call, box, ACCUMULATE), src=other)
+                isa.tensor_copy(dst=target.resolve(call, box, ACCUMULATE), src=other, name=name)
                 continue
             if old.buffer is other.buffer is Memory.psum:
                 raise IllegalOperand(f"{call}: x and the destination are both in PSUM", advice="reduce into SBUF")
-            isa.tensor_tensor(dst=target.resolve(call, box, ACCUMULATE), data1=old, data2=other, op=known)
+            isa.tensor_tensor(dst=target.resolve(call, box, ACCUMULATE), data1=old, data2=other, op=known, name=name)
 
-    return result(call, source.shape, result_dtype(dtype, call, source), issue, needs_target=True)
+    if isinstance(held, Tensor) and not held.buffer.is_hbm:
+        issue(held.like(source.shape))
+        return held
+    return result(call, source.shape, result_dtype(dtype, call, source), issue, boxes=boxes, needs_target=True)

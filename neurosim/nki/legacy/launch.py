@@ -19,6 +19,7 @@ from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, Unsupported
 from neurosim.grids import ALONE, Grid
 from neurosim.kernel import boundary, current, warn
+from neurosim.nki.legacy.index import is_int
 from neurosim.nki.legacy.lowering import wrap
 from neurosim.nki.legacy.state import Run, active, running
 from neurosim.nki.legacy.tensor import Tensor, view_of
@@ -108,9 +109,14 @@ def _adapted(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _grid(value: Any) -> Grid:
-    """Return the launch that ``kernel[value]`` asks for: all programs on one core, in order."""
+    """Return the launch that ``kernel[value]`` asks for: all programs on one core, in order.
+
+    ``kernel[0]`` is no grid (*assumed*: published kernels are launched so).
+    """
+    if is_int(value) and int(value) == 0:
+        return ALONE
     extents = value if isinstance(value, tuple) else (value,)
-    if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
+    if not extents or not all(is_int(extent) and extent > 0 for extent in extents):
         raise IllegalOperand(f"launch grid {value!r}", advice="give positive ints, as in kernel[4, 2]")
     counts = tuple(int(extent) for extent in extents)
     return Grid(counts, (tuple(itertools.product(*(range(count) for count in counts))),))

@@ -11,7 +11,7 @@ from neurosim.dtypes import DType, float32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Box, boxes_of
+from neurosim.nki.legacy.index import Box, Boxes, boxes_of, whole_box
 from neurosim.nki.legacy.roots import Fresh, Issue, Whole
 from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.tensor import WRITE, Tensor, view_of
@@ -43,17 +43,21 @@ def result(
     dtype: DType,
     issue: Issue,
     *,
+    boxes: list[Box] | None,
     buffer: Memory = Memory.sbuf,
     buffers: tuple[Memory, ...] = ON_CHIP,
     accumulates: Issue | None = None,
     needs_target: bool = False,
     exact: bool = False,
-    boxes: list[Box] | None = None,
 ) -> Tensor:
-    """Return the result of an instruction that waits for its place; see :class:`Fresh`."""
+    """Return the result of an instruction that waits for its place; see :class:`Fresh`.
+
+    ``boxes`` are what of the result is written, None for all of it: an assignment leaves the rest of its target.
+    """
     run = begin(call)
     root = Fresh(run, shape if len(shape) > 1 else (*shape, 1), dtype, buffer, issue, buffers, accumulates)
-    root.needs_target, root.exact, root.boxes = needs_target, exact, boxes
+    root.needs_target, root.exact = needs_target, exact
+    root.boxes = None if boxes is None else [box if len(box) > 1 else (*box, (0, 1)) for box in boxes]
     return view_of(root)
 
 
@@ -89,7 +93,7 @@ def lanewise(
     spread = [spread_partitions(operand.spread(shape), call) for operand in operands]
     upright = [column(value, shape[0], call) for value in columns]
     parts = [
-        (box, [one.resolve(call, box) for one in spread], [_cut_column(one, box, call) for one in upright])
+        (box, [one.resolve(call, box) for one in spread], [cut_column(one, box, call) for one in upright])
         for box in boxes
     ]
 
@@ -116,8 +120,21 @@ def column(value: Any, partitions: int, call: str, *, dtype: DType | None = floa
     return fitted if dtype is None or fitted.format == dtype else cast(fitted, dtype, call)
 
 
-def _cut_column(value: Any, box: Box, call: str) -> Any:
+def cut_column(value: Any, box: Box, call: str) -> Any:
+    """Return the rows of a per-partition operand that a box has; a number as it is."""
     return value.resolve(call, (box[0], (0, 1))) if isinstance(value, Tensor) else value
+
+
+def copied(value: Tensor, dtype: DType, boxes: list[Box] | None, call: str) -> Tensor:
+    """Return a copy of boxes of a tile with another dtype, which waits for its place."""
+    begin(call)
+    parts = [(box, value.resolve(call, box)) for box in (boxes if boxes is not None else [whole_box(value.shape)])]
+
+    def issue(target: Tensor) -> None:
+        for box, one in parts:
+            isa.tensor_copy(dst=target.resolve(call, box, WRITE), src=one)
+
+    return result(call, value.shape, dtype, issue, boxes=boxes)
 
 
 def cast(value: Tensor, dtype: DType, call: str) -> Tensor:
@@ -157,6 +174,12 @@ def spread_partitions(value: Tensor, call: str) -> Tensor:
     made = run.kernel.allocate(source.shape, source.dtype, Memory.sbuf)
     isa.dma_copy(dst=made, src=source)
     return view_of(Whole(made)).like(value.shape)
+
+
+def written_of(value: Tensor) -> Boxes | None:
+    """Return what a mask let be written of a result that is whole and just made; None for all of it."""
+    boxes = value.root.boxes if isinstance(value.root, Fresh) else None
+    return None if boxes is None else Boxes(boxes)
 
 
 def common_shape(call: str, *operands: Any) -> tuple[int, ...]:

@@ -162,7 +162,7 @@ class Fresh(Root):
         if self.needs_target:
             raise Unsupported(
                 "nl.loop_reduce is not assigned to a tile: its destination is its other operand",
-                advice="write tile[...] = nl.loop_reduce(…)",
+                advice="write tile[...] = nl.loop_reduce(…), or tile = nl.loop_reduce(…) where tile is one already",
             )
         kernel = self._run.kernel
         with kernel.at(self._stack):

@@ -1,4 +1,4 @@
-"""What stands on the right of ``tile[...] = …``: an expression, whose result goes there, or a name, which is copied.
+"""What stands beside the ``=`` of a statement: an expression, whose result goes to a tile, or a name, which is copied.
 
 Legacy kernels were read as source text by their compiler, so that reading it here is no more than that. The source is
 looked at once per statement.
@@ -7,10 +7,15 @@ looked at once per statement.
 from __future__ import annotations
 
 import ast
+import itertools
 import linecache
 import sys
 from functools import lru_cache
 from types import CodeType
+from typing import Any
+
+Place = tuple[int | None, int | None, int | None, int | None]
+"""First line, last line, first column, last column plus one."""
 
 
 def assigns_expression() -> bool:
@@ -19,24 +24,47 @@ def assigns_expression() -> bool:
     return _assigns_expression(frame.f_code, frame.f_lasti)
 
 
+def held_by_name() -> Any:
+    """Return what a name holds until now that the result of the calling function is assigned to, or None."""
+    frame = sys._getframe(2)
+    name = _names(frame.f_code.co_filename).get(_place(frame.f_code, frame.f_lasti))
+    return None if name is None else frame.f_locals.get(name)
+
+
+@lru_cache(maxsize=4096)
+def _place(code: CodeType, lasti: int) -> Place:
+    return next(itertools.islice(code.co_positions(), lasti // 2, None))
+
+
 @lru_cache(maxsize=4096)
 def _assigns_expression(code: CodeType, lasti: int) -> bool:
-    positions = list(code.co_positions())
-    line, end_line, column, end_column = positions[lasti // 2]
-    place = (line, end_line, column, end_column)
-    found = _targets(code.co_filename).get(place)
-    return found is True
+    return _targets(code.co_filename).get(_place(code, lasti)) is True
+
+
+@lru_cache(maxsize=64)
+def _tree(file: str) -> ast.AST:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ast.Module([], [])
 
 
 @lru_cache(maxsize=256)
-def _targets(file: str) -> dict[tuple[int | None, int | None, int | None, int | None], bool]:
+def _names(file: str) -> dict[Place, str]:
+    """Return, by the place of each call whose result is assigned to one name, the name."""
+    return {
+        (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset): node.targets[0].id
+        for node in ast.walk(_tree(file))
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+        if isinstance(call := node.value, ast.Call)
+    }
+
+
+@lru_cache(maxsize=256)
+def _targets(file: str) -> dict[Place, bool]:
     """Return, by the place of each subscript that is assigned to, whether a call or an operator makes the value."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return {}
-    found: dict[tuple[int | None, int | None, int | None, int | None], bool] = {}
-    for node in ast.walk(tree):
+    found: dict[Place, bool] = {}
+    for node in ast.walk(_tree(file)):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             makes = isinstance(node.value, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)) and len(targets) == 1

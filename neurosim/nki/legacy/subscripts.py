@@ -14,7 +14,7 @@ import numpy as np
 
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.indexing import DynamicSlice
-from neurosim.nki.legacy.index import Affine, is_int
+from neurosim.nki.legacy.index import Affine, broadcast, is_int
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _from_array(values: Any, what: Callable[[], str]) -> Affine:
 
 def _combined(entries: list[Any], advanced: list[Affine], par: int, dynamic: dict[int, Any]) -> Selection:
     """Lay out the result's axes: those of index tensors together at the first of them, one per slice."""
-    common = np.broadcast_shapes(*(entry.shape for entry in advanced)) if advanced else ()
+    common = broadcast(*(entry.shape for entry in advanced))
     layout: list[Any] = []  # per result axis: ("slice", entry), ("new", None) or ("index", axis of common)
     kinds = [isinstance(entry, Affine) or is_int(entry) for entry in entries]
     together = advanced and "".join("x" if kind else " " for kind in kinds).strip().count(" ") == 0

@@ -228,7 +228,7 @@ def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Engi
         for box in boxes:
             isa.memset(dst=target.resolve(call, box, WRITE), value=number, engine=engine)
 
-    return result(call, extents, known, issue, exact=True)
+    return result(call, extents, known, issue, boxes=boxes, exact=True)
 
 
 def activation(

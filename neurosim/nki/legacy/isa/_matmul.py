@@ -11,8 +11,8 @@ from neurosim import dtypes
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Affine, Predicate, boxes_of
-from neurosim.nki.legacy.lowering import lanewise, result, tile
+from neurosim.nki.legacy.index import Affine, Box, Predicate, boxes_of, whole_box
+from neurosim.nki.legacy.lowering import copied, result, tile
 from neurosim.nki.legacy.promotion import result_dtype
 from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.tensor import ACCUMULATE, WRITE, Tensor
@@ -73,6 +73,7 @@ def nc_matmul(
         (*rows, *columns),
         left.format if is_transpose and left.format == right.format else dtypes.float32,
         lambda target: multiply(target, False, WRITE),
+        boxes=[box for _, _, box in parts],
         buffer=Memory.psum,
         buffers=(Memory.psum,),
         accumulates=lambda target: multiply(target, None, ACCUMULATE),
@@ -167,9 +168,10 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Engi
     source = tile(data, "data", call)
     begin(call)
     boxes = boxes_of(mask, source.shape, call)
-    if len(boxes) > 1:
-        raise Unsupported(f"{call}: a mask that is no box")
+    if len(boxes) > 1 or (boxes and source.ndim > 2 and boxes[0] != whole_box(source.shape)):
+        raise Unsupported(f"{call}: a mask that is no box of partitions and one free axis")
     moved = [source.resolve(call, box) for box in boxes]
+    turned: list[Box] | None = [(box[1], box[0]) for box in boxes] if mask is not None and source.ndim == 2 else None
     free = source.size // source.shape[source.par]
     small = max(source.shape[source.par], free) <= 32
     on_vector = engine is Engine.vector or (engine is Engine.unknown and source.buffer is Memory.psum)
@@ -188,11 +190,10 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Engi
         (free, source.shape[source.par]),
         source.format,
         issue,
+        boxes=turned if boxes else [],
         buffer=Memory.sbuf if on_vector else Memory.psum,
         buffers=buffers,
         exact=True,
     )
     known = result_dtype(dtype, call, source)
-    if known == source.format:
-        return made
-    return lanewise(call, made.shape, known, None, (made,), lambda dst, one: isa.tensor_copy(dst=dst, src=one))
+    return made if known == source.format else copied(made, known, turned, call)

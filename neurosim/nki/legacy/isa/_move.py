@@ -5,6 +5,7 @@ Source: NKI 0.1 documentation of each function.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from neurosim import dtypes
@@ -12,8 +13,8 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.modes import DgeMode, OobMode, ReduceCmd
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Affine, Box, Predicate, box_shape, boxes_of
-from neurosim.nki.legacy.lowering import column, in_place, lanewise, moved_to_sbuf, result, tile
+from neurosim.nki.legacy.index import Affine, Box, Predicate, box_shape, boxes_of, is_int, one_box, whole_box
+from neurosim.nki.legacy.lowering import column, copied, cut_column, in_place, moved_to_sbuf, result, tile
 from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.state import begin
@@ -71,26 +72,28 @@ def dma_transpose(
     order = _PERMUTATIONS.get(src.ndim)
     if order is None:
         raise IllegalOperand(f"{call}: src has {src.ndim} axes", advice="give 2, 3 or 4")
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built", advice="slice the source")
+    if axes is not None and tuple(axes) != order:
+        raise IllegalOperand(f"{call}: axes={axes!r} of a tensor with {src.ndim} axes", advice=f"axes are {order}")
     begin(call)
-    source = src.resolve(call)
+    boxes = boxes_of(mask, src.shape, call)
+    turned = [tuple(box[axis] for axis in order) for box in boxes]
+    parts = [(cut, src.resolve(call, box)) for cut, box in zip(turned, boxes, strict=True)]
 
     def issue(target: Tensor) -> None:
-        isa.dma_transpose(dst=target.resolve(call, use=WRITE), src=source, axes=axes, dge_mode=dge_mode)
+        for cut, source in parts:
+            isa.dma_transpose(dst=target.resolve(call, cut, WRITE), src=source, axes=axes, dge_mode=dge_mode)
 
     made = result(
         call,
         tuple(src.shape[axis] for axis in order),
         src.format,
         issue,
+        boxes=turned,
         buffers=(Memory.sbuf,),
         exact=True,
     )
     known = result_dtype(dtype, call, src)
-    if known == src.format:
-        return made
-    return lanewise(call, made.shape, known, None, (made,), lambda dst, one: isa.tensor_copy(dst=dst, src=one))
+    return made if known == src.format else copied(made, known, turned, call)
 
 
 def tensor_copy_predicated(
@@ -132,15 +135,16 @@ def tensor_copy_dynamic_src(
     """
     call = "nisa.tensor_copy_dynamic_src"
     source = tile(src, "src", call)
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built")
     begin(call)
-    moved = source.resolve(call)
+    boxes = boxes_of(mask, source.shape, call)
+    parts = [(box, source.resolve(call, box)) for box in boxes]
 
     def issue(target: Tensor) -> None:
-        isa.dma_copy(dst=target.resolve(call, use=WRITE), src=moved)
+        for box, moved in parts:
+            isa.dma_copy(dst=target.resolve(call, box, WRITE), src=moved)
 
-    return result(call, source.shape, result_dtype(dtype, call, source), issue, buffers=(Memory.sbuf,))
+    known = result_dtype(dtype, call, source)
+    return result(call, source.shape, known, issue, boxes=boxes, buffers=(Memory.sbuf,))
 
 
 def tensor_copy_dynamic_dst(
@@ -149,48 +153,69 @@ def tensor_copy_dynamic_dst(
     """Copy a tile to a place within another tile that an element of a third tile says; moved by a DMA (*assumed*)."""
     call = "nisa.tensor_copy_dynamic_dst"
     target, source = tile(dst, "dst", call), tile(src, "src", call)
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built")
-    begin(call)
-    moved = source.resolve(call)
-    isa.dma_copy(dst=target.resolve(call, use=WRITE), src=moved)
+    if dtype is not None and chosen(dtype, call) != target.format:
+        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+    source = source.like(target.shape)
+    for box in in_place(call, mask, target):
+        moved = source.resolve(call, box)
+        isa.dma_copy(dst=target.resolve(call, box, WRITE), src=moved)
 
 
 def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None) -> None:
-    """Move partitions within quadrants of 32: partition i of ``dst`` takes partition ``shuffle_mask[i]`` of ``src``."""
+    """Move partitions within quadrants of 32: partition i of ``dst`` takes partition ``shuffle_mask[i]`` of ``src``.
+
+    A mask says what of ``dst`` is written.
+    """
     call = "nisa.nc_stream_shuffle"
     target, source = tile(dst, "dst", call), tile(src, "src", call)
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built", advice="slice dst and src")
-    begin(call)
-    moved = source.resolve(call)
-    indices = [int(entry) for entry in shuffle_mask]
-    isa.nc_stream_shuffle(dst=target.resolve(call, use=ACCUMULATE), src=moved, shuffle_mask=indices)
+    if dtype is not None and chosen(dtype, call) != target.format:
+        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+    indices = shuffle_mask
+    if isinstance(indices, (list, tuple)):
+        indices = [int(entry) if is_int(entry) else entry for entry in indices]
+    for box in in_place(call, mask, target):
+        cut = ((0, source.shape[0]), *box[1:]) if source.shape[1:] == target.shape[1:] else whole_box(source.shape)
+        if box[0][0] % 32 or (cut[1:] != box[1:] and box != whole_box(target.shape)):
+            raise Unsupported(
+                f"{call}: a mask that begins at partition {box[0][0]}, or of tiles with different free axes",
+                advice="slice dst and src",
+            )
+        quadrants = (box[0][0] if source.shape == target.shape else 0, source.shape[0])
+        moved = source.resolve(call, (quadrants, *cut[1:]))
+        isa.nc_stream_shuffle(dst=target.resolve(call, box, ACCUMULATE), src=moved, shuffle_mask=indices)
 
 
 def local_gather(
     src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: Any = None, *, mask: Any = None
 ) -> Tensor:
-    """Return elements of ``src_buffer`` at indices that each 16 partitions share."""
+    """Return elements of ``src_buffer`` at indices that each 16 partitions share.
+
+    A mask takes the first partitions, by 16, and the first indices.
+    """
     call = "nisa.local_gather"
     source, places = tile(src_buffer, "src_buffer", call), tile(index, "index", call)
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built")
-    begin(call)
-    data, indices = source.resolve(call), places.resolve(call)
     count = num_valid_indices if num_valid_indices is not None else 16 * (places.size // places.shape[0])
     shape = (source.shape[0], int(count)) if num_elem_per_idx == 1 else (source.shape[0], int(count), num_elem_per_idx)
+    begin(call)
+    boxes = boxes_of(mask, shape, call)
+    if boxes and (len(boxes) > 1 or any(low for low, _ in boxes[0]) or boxes[0][2:] != whole_box(shape)[2:]):
+        raise Unsupported(f"{call}: a mask that does not take the first partitions and the first indices")
+    parts = []
+    for box in boxes:
+        rows = [one.resolve(call, (box[0], *whole_box(one.shape)[1:])) for one in (source, places)]
+        parts.append((box, rows, num_valid_indices if box[1][1] == count else box[1][1]))
 
     def issue(target: Tensor) -> None:
-        isa.local_gather(
-            dst=target.resolve(call, use=WRITE),
-            src_buffer=data,
-            index=indices,
-            num_elem_per_idx=num_elem_per_idx,
-            num_valid_indices=num_valid_indices,
-        )
+        for box, (data, indices), valid in parts:
+            isa.local_gather(
+                dst=target.resolve(call, box, WRITE),
+                src_buffer=data,
+                index=indices,
+                num_elem_per_idx=num_elem_per_idx,
+                num_valid_indices=valid,
+            )
 
-    return result(call, shape, source.format, issue, buffers=(Memory.sbuf,), exact=True)
+    return result(call, shape, source.format, issue, boxes=boxes, buffers=(Memory.sbuf,), exact=True)
 
 
 def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
@@ -213,7 +238,7 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
                 channel_multiplier=whole.steps[0],
             )
 
-    return result(call, whole.shape, known, issue, buffers=(Memory.sbuf,), exact=True)
+    return result(call, whole.shape, known, issue, boxes=boxes, buffers=(Memory.sbuf,), exact=True)
 
 
 def _walk(whole: Affine, box: Box) -> tuple[list[list[int]], int]:
@@ -267,7 +292,7 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
         isa.sequence_bounds(dst=target.resolve(call, use=WRITE), segment_ids=moved)
 
     shape = (source.shape[0], 2, source.size // source.shape[0])
-    return result(call, shape, result_dtype(dtype, call, source), issue)
+    return result(call, shape, result_dtype(dtype, call, source), issue, boxes=None)
 
 
 def tensor_scalar_cumulative(
@@ -281,18 +306,20 @@ def tensor_scalar_cumulative(
     reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
     mask: Any = None,
 ) -> None:
-    """Write the running ``op1`` of ``src <op0> imm0`` along the free axes to ``dst``."""
+    """Write the running ``op1`` of ``src <op0> imm0`` along the free axes to ``dst``; a mask cuts both to a box."""
     call = "nisa.tensor_scalar_cumulative"
     target, source = tile(dst, "dst", call), tile(src, "src", call)
     rows = source.shape[0]
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built", advice="slice the operands")
     sides = [column(side, rows, call) for side in (imm0, imm1)]
+    source = source.like(target.shape)
     begin(call)
-    moved = source.resolve(call)
-    first, second = (side.resolve(call) if isinstance(side, Tensor) else side for side in sides)
+    box = one_box(mask, target.shape, call)
+    if box is None:
+        return
+    moved = source.resolve(call, box)
+    first, second = (cut_column(side, box, call) for side in sides)
     isa.tensor_scalar_cumulative(
-        dst=target.resolve(call, use=WRITE),
+        dst=target.resolve(call, box, WRITE),
         src=moved,
         op0=operator(op0, call),
         op1=operator(op1, call),
@@ -324,27 +351,36 @@ def range_select(
     bounds = [column(bound, rows, call, dtype=None) for bound in (bound0, bound1)]
     res = None if reduce_res is None else (tile(reduce_res, "reduce_res", call).like((rows, 1)))
     options: dict[str, Any] = {} if on_false_value is None else {"on_false_value": float(on_false_value)}
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built", advice="slice the operands")
     begin(call)
-    moved, low, high = (one.resolve(call) for one in (source, *bounds))
+    box = one_box(mask, source.shape, call)
+    if box is not None and box[2:] != whole_box(source.shape)[2:]:
+        raise Unsupported(f"{call}: a mask on axis 2 or later, where indices are not consecutive")
+    cut = whole_box(source.shape) if box is None else box
+    start = int(range_start) + cut[1][0] * math.prod(source.shape[2:])
+    moved, low, high = (
+        one.resolve(call, (cut[0], *one_cut))
+        for one, one_cut in ((source, cut[1:]), *((bound, ((0, 1),)) for bound in bounds))
+    )
 
     def issue(target: Tensor) -> None:
+        if box is None:
+            return
         isa.range_select(
-            dst=target.resolve(call, use=WRITE),
+            dst=target.resolve(call, cut, WRITE),
             on_true_tile=moved,
             comp_op0=operator(comp_op0, call),
             comp_op1=operator(comp_op1, call),
             bound0=low,
             bound1=high,
             reduce_cmd=reduce_cmd,
-            reduce_res=None if res is None else res.resolve(call, use=WRITE),
+            reduce_res=None if res is None else res.resolve(call, (cut[0], (0, 1)), WRITE),
             reduce_op=operator(reduce_op, call),
-            range_start=int(range_start),
+            range_start=start,
             **options,
         )
 
-    return result(call, source.shape, result_dtype(dtype, call, source), issue)
+    known = result_dtype(dtype, call, source)
+    return result(call, source.shape, known, issue, boxes=[] if box is None else [box])
 
 
 def select_reduce(
@@ -365,21 +401,25 @@ def select_reduce(
     target, source, chooser = tile(dst, "dst", call), tile(on_true, "on_true", call), tile(predicate, "predicate", call)
     if dtype is not None and chosen(dtype, call) != target.format:
         raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
-    if mask is not None:
-        raise Unsupported(f"{call}: mask= is not built", advice="slice the operands")
-    other = column(on_false, target.shape[0], call, dtype=None)
-    begin(call)
-    one, where = source.resolve(call), chooser.resolve(call)
-    if where.dtype == dtypes.bool_:
-        where = where.view(dtypes.uint8)  # bool is stored as uint8
-    side = other.resolve(call) if isinstance(other, Tensor) else float(other)
-    isa.select_reduce(
-        dst=target.resolve(call, use=WRITE),
-        predicate=where,
-        on_true=one,
-        on_false=side,
-        reduce_res=None if reduce_res is None else reduce_res.resolve(call, use=WRITE),
-        reduce_cmd=reduce_cmd,
-        reduce_op=operator(reduce_op, call),
-        reverse_pred=reverse_pred,
-    )
+    rows = target.shape[0]
+    other = column(on_false, rows, call, dtype=None)
+    res = None if reduce_res is None else tile(reduce_res, "reduce_res", call).like((rows, 1))
+    source, chooser = source.like(target.shape), chooser.like(target.shape)
+    boxes = in_place(call, mask, target)
+    if len(boxes) > 1 and (res is not None or reduce_cmd is not ReduceCmd.idle):
+        raise IllegalOperand(f"{call}: a mask that is no box, with a reduction", advice="mask one axis at a time")
+    for box in boxes:
+        one, where = source.resolve(call, box), chooser.resolve(call, box)
+        if where.dtype == dtypes.bool_:
+            where = where.view(dtypes.uint8)  # bool is stored as uint8
+        side = cut_column(other, box, call) if isinstance(other, Tensor) else float(other)
+        isa.select_reduce(
+            dst=target.resolve(call, box, WRITE),
+            predicate=where,
+            on_true=one,
+            on_false=side,
+            reduce_res=None if res is None else res.resolve(call, (box[0], (0, 1)), WRITE),
+            reduce_cmd=reduce_cmd,
+            reduce_op=operator(reduce_op, call),
+            reverse_pred=reverse_pred,
+        )

@@ -12,19 +12,12 @@ from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.errors import IllegalOperand
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Box, boxes_of
+from neurosim.nki.legacy.index import Box, one_box, whole_box
 from neurosim.nki.legacy.lowering import column, result, tile
 from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.tensor import WRITE, Tensor
-
-
-def _one_box(mask: Any, shape: tuple[int, ...], call: str) -> Box | None:
-    boxes = boxes_of(mask, shape, call)
-    if len(boxes) > 1:
-        raise IllegalOperand(f"{call}: a mask that is no box", advice="mask one axis at a time")
-    return boxes[0] if boxes else None
 
 
 def rowwise(
@@ -38,19 +31,16 @@ def rowwise(
 ) -> Tensor:
     """Return the result of an instruction that makes a row of each partition; a mask cuts ``data`` to a box."""
     begin(call)
-    box = _one_box(mask, data.shape, call)
+    box = one_box(mask, data.shape, call)
     source = None if box is None else data.resolve(call, box)
-    sides = [] if box is None else [other.resolve(call, (box[0], *_all(other)[1:])) for other in others]
+    sides = [] if box is None else [other.resolve(call, (box[0], *whole_box(other.shape)[1:])) for other in others]
 
     def issue(target: Tensor) -> None:
         if box is not None:
-            instruct(target.resolve(call, (box[0], *_all(target)[1:]), WRITE), source, *sides)
+            instruct(target.resolve(call, (box[0], *whole_box(target.shape)[1:]), WRITE), source, *sides)
 
-    return result(call, shape, dtype, issue)
-
-
-def _all(view: Tensor) -> Box:
-    return tuple((0, extent) for extent in view.shape)
+    kept = [] if box is None else [(box[0], *whole_box(shape)[1:])]
+    return result(call, shape, dtype, issue, boxes=kept)
 
 
 def reduced_axes(axis: Any, ndim: int, call: str) -> list[int]:
@@ -87,7 +77,7 @@ def tensor_reduce(
     axes = reduced_axes(axis, source.ndim, call)
     shape = tuple(1 if at in axes else extent for at, extent in enumerate(source.shape) if keepdims or at not in axes)
     begin(call)
-    box = _one_box(mask, source.shape, call)
+    box = one_box(mask, source.shape, call)
     moved = None
     if box is not None:
         order = tuple(at for at in range(source.ndim) if at not in axes) + tuple(axes)
@@ -113,14 +103,15 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
     call = "nisa.tensor_partition_reduce"
     source, known = tile(data, "data", call), operator(op, call)
     begin(call)
-    box = _one_box(mask, source.shape, call)
+    box = one_box(mask, source.shape, call)
     moved = None if box is None else source.resolve(call, box)
 
     def issue(target: Tensor) -> None:
         if box is not None and moved is not None:
             isa.tensor_partition_reduce(dst=target.resolve(call, ((0, 1), *box[1:]), WRITE), op=known, data=moved)
 
-    return result(call, (1, *source.shape[1:]), result_dtype(dtype, call, source), issue)
+    kept = [] if box is None else [((0, 1), *box[1:])]
+    return result(call, (1, *source.shape[1:]), result_dtype(dtype, call, source), issue, boxes=kept)
 
 
 def tensor_scalar_reduce(
@@ -141,7 +132,7 @@ def tensor_scalar_reduce(
     side = column(operand0, rows, call)
     res = tile(reduce_res, "reduce_res", call).like((rows, 1))
     begin(call)
-    box = _one_box(mask, source.shape, call)
+    box = one_box(mask, source.shape, call)
     if box is not None:
         rows_box = (box[0], (0, 1))
         moved = source.resolve(call, box)
@@ -159,7 +150,8 @@ def tensor_scalar_reduce(
                 reverse0=reverse0,
             )
 
-    return result(call, source.shape, result_dtype(dtype, call, source), issue)
+    kept = [] if box is None else [box]
+    return result(call, source.shape, result_dtype(dtype, call, source), issue, boxes=kept)
 
 
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
@@ -227,18 +219,19 @@ def nc_match_replace8(
     call = "nisa.nc_match_replace8"
     source, wanted = tile(data, "data", call), tile(vals, "vals", call)
     begin(call)
-    box = _one_box(mask, source.shape, call)
+    box = one_box(mask, source.shape, call)
     if box is not None:
         moved = source.resolve(call, box)
-        values = wanted.resolve(call, (box[0], *_all(wanted)[1:]))
+        values = wanted.resolve(call, (box[0], *whole_box(wanted.shape)[1:]))
 
     def issue(target: Tensor) -> None:
         if box is not None:
             places = None
             if dst_idx is not None:
-                places = dst_idx.resolve(call, (box[0], *_all(dst_idx)[1:]), WRITE)
+                places = dst_idx.resolve(call, (box[0], *whole_box(dst_idx.shape)[1:]), WRITE)
             isa.nc_match_replace8(
                 dst=target.resolve(call, box, WRITE), data=moved, vals=values, imm=imm, dst_idx=places
             )
 
-    return result(call, source.shape, result_dtype(dtype, call, source), issue)
+    kept = [] if box is None else [box]
+    return result(call, source.shape, result_dtype(dtype, call, source), issue, boxes=kept)

@@ -17,7 +17,7 @@ from neurosim.nki.legacy.index import boxes_of
 from neurosim.nki.legacy.isa._reduce import reduced_axes
 from neurosim.nki.legacy.language.elementwise import FUNCTIONS, binary
 from neurosim.nki.legacy.language.memory import copy
-from neurosim.nki.legacy.lowering import cast, common_shape, lanewise, result, tile
+from neurosim.nki.legacy.lowering import cast, common_shape, lanewise, result, tile, written_of
 from neurosim.nki.legacy.promotion import chosen, promoted, result_dtype
 from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.tensor import ACCUMULATE, WRITE, Tensor
@@ -76,7 +76,7 @@ def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bo
     if dtype is None and not known.is_float:
         known = dtypes.float32
     total = reduction("add", call, source, axis, dtypes.float32, mask, keepdims)
-    return binary(Operator("multiply"), total, 1.0 / count, known, _rows(mask, source, call))
+    return binary(Operator("multiply"), total, 1.0 / count, known, written_of(total))
 
 
 def _rows(mask: Any, source: Tensor, call: str) -> Any:
@@ -117,7 +117,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Return the transpose of a tile in SBUF, by the tensor engine and a copy."""
     call = "nl.transpose"
     turned = isa.nc_transpose(tile(x, "x", call), mask=mask)
-    return copy(turned, dtype=dtype)
+    return copy(turned, dtype=dtype, mask=written_of(turned))
 
 
 def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
@@ -148,7 +148,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
             target.resolve(call, box, ACCUMULATE)
             machine.tensor_copy_predicated(dst=dst, src=one, predicate=predicate)
 
-    return result(call, shape, known, issue, exact=True)
+    return result(call, shape, known, issue, boxes=boxes, exact=True)
 
 
 def _side(value: Any, dtype: Any, call: str) -> Any:

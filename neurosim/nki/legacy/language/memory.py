@@ -16,7 +16,7 @@ from neurosim.memory import array_bytes
 from neurosim.nki import isa
 from neurosim.nki.legacy.compiler import AUTOMATIC, Placement, psum
 from neurosim.nki.legacy.index import Box, boxes_of, is_int
-from neurosim.nki.legacy.lowering import cast, in_place, lanewise, moved_to_sbuf, result, tile, wrap
+from neurosim.nki.legacy.lowering import copied, in_place, lanewise, moved_to_sbuf, result, tile, wrap
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.roots import Blocks
 from neurosim.nki.legacy.state import begin, run_of
@@ -181,12 +181,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
                 isa.dma_copy(dst=place, src=moved)
 
         known = result_dtype(dtype, call, source)
-        return result(call, source.shape, known, issue, buffers=(Memory.sbuf,), boxes=_deep(boxes))
-
-
-def _deep(boxes: list[Box]) -> list[Box]:
-    """Return boxes with two axes at least, as tiles have."""
-    return [box if len(box) > 1 else (*box, (0, 1)) for box in boxes]
+        return result(call, source.shape, known, issue, boxes=boxes, buffers=(Memory.sbuf,))
 
 
 def _in(value: Any, call: str) -> Tensor:
@@ -258,15 +253,16 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
     if source.ndim != 2:
         raise IllegalOperand(f"{call}: src has {source.ndim} axes; it must have 2")
     boxes = boxes_of(mask, source.shape, call)
-    parts = [(box, source.resolve(call, box)) for box in boxes]
+    turned: list[Box] = [(box[1], box[0]) for box in boxes]
+    parts = [(cut, source.resolve(call, box)) for cut, box in zip(turned, boxes, strict=True)]
 
     def issue(target: Tensor) -> None:
-        for box, moved in parts:
-            isa.dma_transpose(dst=target.resolve(call, (box[1], box[0]), WRITE), src=moved)
+        for cut, moved in parts:
+            isa.dma_transpose(dst=target.resolve(call, cut, WRITE), src=moved)
 
-    made = result(call, (source.shape[1], source.shape[0]), source.format, issue, buffers=(Memory.sbuf,), exact=True)
+    made = result(call, source.shape[::-1], source.format, issue, boxes=turned, buffers=(Memory.sbuf,), exact=True)
     known = result_dtype(dtype, call, source)
-    return made if known == source.format else cast(made, known, call)
+    return made if known == source.format else copied(made, known, turned, call)
 
 
 def broadcast_to(src: Any, *, shape: Any) -> Tensor:
