@@ -4,8 +4,9 @@
     python benchmarks/ulp.py [--stride 1] [--only gelu tanh] [--write NUMERICS.md]
 
 The reference is float64: NumPy's and SciPy's functions, whose own error (about 1e-16) is a hundred-millionth of the
-unit that errors are counted in, and nothing of ours. With a stride of 1 all patterns are tried (hours on two cores);
-any other visits every binade, too. ``--write`` replaces the table between the file's two markers.
+unit that errors are counted in, and nothing of ours. With a stride of 1 all patterns are tried (a minute or two for a
+function on one core); any other visits every binade, too. ``--write`` replaces lines of the table between the
+file's two markers.
 """
 
 from __future__ import annotations
@@ -21,14 +22,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+
+try:
+    from scipy import special
+except ImportError:  # said when the command line is read
+    special = None
 
 from neurosim.numerics.act import ACTIVATIONS, activate
 
 Floats = NDArray[np.float64]
-BLOCK = 1 << 22
+BLOCK = 1 << 24
+"""Patterns that a process takes at once."""
+CHUNK = 1 << 14
+"""Patterns that are computed at once: their arrays stay in the cache."""
 F32_INF = 0x7F800000
 BEGIN, END = "<!-- ulp: begin (python benchmarks/ulp.py --write NUMERICS.md) -->", "<!-- ulp: end -->"
+HEADING = [
+    "| Function | Arguments of the valid range tried | Largest error, ulp | at | Bound |",
+    "|---|---|---|---|---|",
+]
 
 
 def _sigmoid_product(x: Floats) -> Floats:
@@ -75,7 +87,7 @@ TRUE: dict[str, Callable[[Floats], Floats]] = {
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "reciprocal": lambda x: 1.0 / x,
     "exp": np.exp,
-    "sigmoid": special.expit,
+    "sigmoid": lambda x: special.expit(x),
     "silu": _sigmoid_product,
     "silu_dx": _sigmoid_product_dx,
     "tanh": np.tanh,
@@ -86,7 +98,7 @@ TRUE: dict[str, Callable[[Floats], Floats]] = {
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: _sigmoid_product(1.702 * x) / 1.702,
     "gelu_apprx_sigmoid_dx": lambda x: _sigmoid_product_dx(1.702 * x),
-    "erf": special.erf,
+    "erf": lambda x: special.erf(x),
     "erf_dx": lambda x: 2.0 / np.sqrt(np.pi) * np.exp(-x * x),
     "log": np.log,
     "sin": np.sin,
@@ -105,60 +117,69 @@ class Worst(NamedTuple):
 
 
 def in_range(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the arguments for which the function is documented to be right."""
+    """Return the arguments for which the function is documented to be right; NaN is none."""
     valid = ACTIVATIONS[name].valid_range
     if valid is None:
-        return x
-    size = np.abs(x) if name == "reciprocal" else x
-    return x[(size >= valid[0]) & (size <= valid[1])]
+        inside = ~np.isnan(x)
+    else:
+        size = np.abs(x) if name == "reciprocal" else x
+        inside = (size >= valid[0]) & (size <= valid[1])
+    return x if inside.all() else x[inside]
 
 
-def measure(name: str, stride: int, first: int) -> Worst:
-    """Return the largest error of ``BLOCK`` patterns from ``first`` on, NaN left out."""
-    patterns = np.arange(first, min(first + BLOCK, 1 << 32), stride, dtype=np.int64).astype(np.uint32)
-    x = patterns.view(np.float32)
-    x = in_range(name, x[~np.isnan(x)])
-    if not len(x):
-        return Worst(0.0, 0.0, 0)
-    with np.errstate(all="ignore"):
-        true = TRUE[name](x.astype(np.float64))
-        near = true.astype(np.float32)
-        got = activate(name, x)
-        unit = np.spacing(np.minimum(np.abs(near), np.float32(2.0**127))).astype(np.float64)
-        error = np.abs(got.astype(np.float64) - true) / unit
-    error[(got == near) & ~np.isfinite(near)] = 0.0
-    error[np.isnan(got) & np.isnan(near)] = 0.0
-    error[np.isinf(near) & np.isfinite(true) & np.isinf(got)] = 0.0  # both overflow
-    error[np.isnan(error)] = np.inf
+def worst_of(name: str, x: NDArray[np.float32]) -> Worst:
+    """Return the largest error of a function on some arguments of its valid range."""
+    true = TRUE[name](x.astype(np.float64))
+    near = true.astype(np.float32)
+    got = activate(name, x)
+    error = np.abs(got - true)
+    error /= np.spacing(np.minimum(np.abs(near), np.float32(2.0**127)))
+    odd = ~np.isfinite(error)
+    if odd.any():  # the same infinity, or NaN, is no error; another is infinite
+        same = (got == near) | (np.isnan(got) & np.isnan(near))
+        error[odd] = np.where(same[odd], 0.0, np.inf)
     worst = int(np.argmax(error))
     return Worst(float(error[worst]), float(x[worst]), len(x))
 
 
-def table(names: list[str], stride: int) -> list[str]:
-    """Return the lines of the table, as Markdown."""
-    lines = ["| Function | Arguments tried | Largest error, ulp | at | Bound |", "|---|---|---|---|---|"]
+def measure(name: str, stride: int, first: int) -> Worst:
+    """Return the largest error among ``BLOCK`` patterns from ``first`` on."""
+    worst, tried = Worst(0.0, 0.0, 0), 0
+    with np.errstate(all="ignore"):
+        for start in range(first, first + BLOCK, CHUNK * stride):
+            last = min(start + CHUNK * stride, first + BLOCK)
+            x = in_range(name, np.arange(start, last, stride, dtype=np.uint32).view(np.float32))
+            if len(x):
+                worst = max(worst, worst_of(name, x))
+                tried += len(x)
+    return worst._replace(tried=tried)
+
+
+def rows(names: list[str], stride: int) -> dict[str, str]:
+    """Return the line of each function in the table, as Markdown."""
+    lines = {}
     blocks = range(0, 1 << 32, BLOCK)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
         for name in names:
-            found = list(pool.map(partial(measure, name, stride), blocks, chunksize=16))
+            found = list(pool.map(partial(measure, name, stride), blocks))
             worst = max(found)
-            tried = sum(entry.tried for entry in found)
+            tried = f"{sum(entry.tried for entry in found):,}" + (", all" if stride == 1 else f", 1 in {stride}")
             bound = ACTIVATIONS[name].max_ulp
-            line = f"| `{name}` | {tried:,} | {worst.error_ulp:.4f} | {worst.argument!r} | {bound:g} |"
-            print(line, flush=True)
-            lines.append(line)
+            lines[name] = f"| `{name}` | {tried} | {worst.error_ulp:.4f} | {worst.argument!r} | {bound:g} |"
+            print(lines[name], flush=True)
             if worst.error_ulp > bound:
                 raise SystemExit(f"{name}: {worst.error_ulp} ulp at {worst.argument!r}; the bound is {bound}")
     return lines
 
 
-def write(path: Path, lines: list[str]) -> None:
-    """Replace what stands between the markers of a file."""
-    text = path.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    path.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + after, encoding="utf-8")
+def write(path: Path, lines: dict[str, str]) -> None:
+    """Replace lines of the table between the markers of a file; other functions keep theirs."""
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    table, after = rest.split(END)
+    known = {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")} | lines
+    kept = [known[name] for name in ACTIVATIONS if name in known]
+    path.write_text("\n".join([before + BEGIN, "", *HEADING, *kept, "", END]) + after, encoding="utf-8")
 
 
 def main() -> None:
@@ -170,10 +191,11 @@ def main() -> None:
     options: Any = parser.parse_args()
     if options.stride < 1 or options.stride % 2 == 0:
         parser.error("--stride must be odd, so that every last bit occurs")
-    lines = table(options.only, options.stride)
+    if special is None:
+        parser.error("the true functions are SciPy's, which is not installed: pip install -e '.[bench]'")
+    lines = rows(options.only, options.stride)
     if options.write:
-        note = "" if options.stride == 1 else f" (every {options.stride}th pattern)"
-        write(options.write, [f"Over all arguments of the valid range{note}:", "", *lines])
+        write(options.write, lines)
 
 
 if __name__ == "__main__":

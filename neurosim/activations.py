@@ -9,6 +9,9 @@ from neurosim.lanes import Float32s
 from neurosim.numerics import act
 from neurosim.operators import Operator
 
+_OUTSIDE = {"sin": "there the hardware continues a cubic, and neurosim does: sin(9.0) is 27.65; nl.sin reduces first"}
+"""What functions give outside of their range, where that is documented."""
+
 
 class OutOfRangeWarning(UserWarning):
     """An activation function met inputs outside of its documented range, where the hardware is wrong by design."""
@@ -29,8 +32,6 @@ def warn_outside(
     magnitude = np.abs(argument) if op.name == "reciprocal" else argument
     outside = int(np.count_nonzero((magnitude < np.float32(low)) | (magnitude > np.float32(high))))
     if outside:
-        warn(
-            f"{mnemonic}(op={op!r}): {outside} inputs outside of the valid range "
-            f"[{low:g}, {high:g}]; the hardware's result there is not specified, neurosim's is the function's",
-            OutOfRangeWarning,
-        )
+        there = _OUTSIDE.get(op.name, "the hardware's result there is not specified, neurosim's is the function's")
+        text = f"{mnemonic}(op={op!r}): {outside} inputs outside of the valid range [{low:g}, {high:g}]; {there}"
+        warn(text, OutOfRangeWarning)

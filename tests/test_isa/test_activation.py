@@ -175,6 +175,7 @@ def test_inputs_outside_of_the_valid_range_are_counted(machine, op, inside, outs
         machine.run(activator(op), np.array([[*inside, *outside]], F))
     (warning,) = caught
     assert f"activation(op=nl.{op}): 2 inputs outside of the valid range" in str(warning.message)
+    assert ("a cubic" if op == "sin" else "neurosim's is the function's") in str(warning.message)
     assert Path(warning.filename) == Path(__file__), "the warning points at the kernel"
 
 
