@@ -23,6 +23,7 @@ from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import replacing
 
 if TYPE_CHECKING:
+    from neurosim.run import Result
     from neurosim.timing import LaunchOverhead
 
 app = typer.Typer(
@@ -54,6 +55,10 @@ class LaunchName(StrEnum):
     none = "none"
 
 
+Sensitive = Annotated[
+    bool,
+    typer.Option("--sensitivity", help="List how the kernel's time moves when each figure of the chip moves by 10 %."),
+]
 Launch = Annotated[
     LaunchName,
     typer.Option("--launch-overhead", help="What nki.benchmark, or a profile's total time, sees beside the body."),
@@ -119,6 +124,7 @@ def profile(
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
     ] = None,
     launch: Launch = LaunchName.benchmark,
+    sensitivity: Sensitive = False,
 ) -> None:
     """Run one kernel on random inputs of the given shapes and print its report."""
     import neurosim
@@ -131,9 +137,7 @@ def profile(
             function, chip=chip, values=values, nki_version=nki_version, launch_overhead=_launch_overhead(launch)
         )
         result = (profiled if cores is None else profiled[cores])(*positional, **named)
-    summary = result.summary()
-    _print_report(summary)
-    _write_json(json_file, summary)
+    _tell(result, json_file, sensitivity=sensitivity)
     if perfetto is not None:
         result.perfetto(perfetto)
     if save is not None:
@@ -157,14 +161,13 @@ def time(
         list[str] | None, typer.Option(metavar="FILE[:LINE]", help="Only what this line caused; repeatable.")
     ] = None,
     launch: Launch = LaunchName.benchmark,
+    sensitivity: Sensitive = False,
 ) -> None:
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
     result = reopen(program_file, chip, launch_overhead=_launch_overhead(launch))
-    summary = result.summary()
-    _print_report(summary)
-    _write_json(json_file, summary)
+    _tell(result, json_file, sensitivity=sensitivity)
     if perfetto is not None:
         first_ps, last_ps = round(first_us * 10**6), None if last_us is None else round(last_us * 10**6)
         result.perfetto(perfetto, first_ps=first_ps, last_ps=last_ps, engines=engine or (), lines=line or ())
@@ -259,6 +262,20 @@ def _users_errors(file: str) -> Iterator[None]:
             frames = frames.tb_next
         traceback.print_exception(type(error), error, frames or error.__traceback__)
         raise typer.Exit(1) from None
+
+
+def _tell(result: Result, json_file: Path | None, *, sensitivity: bool) -> None:
+    """Print a result's report, and write its summary where that is asked for."""
+    summary = result.summary()
+    _print_report(summary)
+    if sensitivity:
+        from neurosim.timing.sensitivity import as_rows, table
+
+        found = result.sensitivity()
+        summary["sensitivity"] = as_rows(found)
+        print()
+        _print_columns(table(found))
+    _write_json(json_file, summary)
 
 
 def _print_report(summary: dict[str, Any]) -> None:

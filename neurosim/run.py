@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neurosim.arguments import Arguments, check_same, outputs
 from neurosim.chip import Chip
@@ -32,6 +32,9 @@ from neurosim.program import Program
 from neurosim.schedules import Schedule, add_edges
 from neurosim.timing import LaunchOverhead, Timeline, launch_overhead_ps, time
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
+
+if TYPE_CHECKING:
+    from neurosim.timing.sensitivity import Sensitivity
 
 
 class Result:
@@ -90,6 +93,22 @@ class Result:
         from neurosim.report.text import report
 
         return report(self.summary(core))
+
+    def sensitivity(self, step: float = 0.1) -> list[Sensitivity]:
+        """Return how the makespan moves when each figure of the chip moves by a part of it, the strongest first.
+
+        Args:
+            step: 0.1 moves each figure by 10 %, down and up, and times the program again each time.
+
+        Raises:
+            ConfigurationError: ``step`` is not between 0 and 1.
+        """
+        from neurosim.timing.sensitivity import sensitivity
+
+        def makespan_ps(chip: Chip) -> int:
+            return max(timeline.makespan_ps for timeline in time(self.program, chip).values())
+
+        return sensitivity(makespan_ps, self.chip, step)
 
     def perfetto(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -177,8 +178,12 @@ def test_a_saved_program_is_timed_again(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
     assert (folder / "second.json").read_bytes() == (folder / "first.json").read_bytes()
-    longer = neurosim("time", "double.nsim", "--launch-overhead", "profile", "--json", "-", folder=folder)
-    assert '"launch_ps": 17500000' in longer.stdout
+    words = ("--launch-overhead", "profile", "--sensitivity", "--json", "more.json")
+    longer = neurosim("time", "double.nsim", *words, folder=folder)
+    summary = json.loads((folder / "more.json").read_text(encoding="utf-8"))
+    assert summary["launch_ps"] == 17_500_000
+    first = summary["sensitivity"][0]["figure"]
+    assert re.search(rf"^figure .* -10% +\+10%\n{re.escape(first)} ", longer.stdout, re.MULTILINE)
 
 
 def test_a_trace_of_one_engine_and_line(folder: Path) -> None:

@@ -238,6 +238,7 @@ ROWS = (
             "neurosim.chip",
             "neurosim.lifetimes",
             "neurosim.timing.timeline",
+            "neurosim.timing.influence",
             "neurosim.listing",
             "neurosim.writing",
         ),

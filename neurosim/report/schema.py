@@ -107,6 +107,26 @@ class LineSummary(TypedDict):
     waits_for: PlaceSummary | None
 
 
+class InfluenceSummary(TypedDict):
+    """What one figure of the device file has to do with the busy time: ``share`` is a fraction of it."""
+
+    figure: str
+    standing: str
+    share: float
+
+
+class ProvenanceSummary(TypedDict):
+    """On what the busy time rests, the DMA engines counted as one engine.
+
+    The busy time of each instruction is shared out among the figures that it is computed from, in proportion to how
+    strongly each moves it. ``standings`` adds the shares up by standing, from best to worst; ``figures`` has those
+    that matter most.
+    """
+
+    standings: dict[str, float]
+    figures: list[InfluenceSummary]
+
+
 class CoreSummary(TypedDict):
     """One core of a launch. Its ``makespan_ps`` ends with its last completion, and its engines' accounts with it."""
 
@@ -123,7 +143,8 @@ class CoreSummary(TypedDict):
 class Summary(TypedDict):
     """One run of one kernel, or one core's part in it.
 
-    Of several cores, ``core`` is the one that ends last: the makespan, ``engines`` and ``lines`` are its own.
+    Of several cores, ``core`` is the one that ends last: the makespan, ``engines``, ``lines`` and
+    ``provenance`` are its own.
     ``instructions``, ``hbm``, ``flops``, ``mfu``, ``mbu`` and ``roofline`` are of all cores together, over that
     makespan, with all their engines and the HBM that they share; ``sbuf`` and ``psum`` are those of the fullest core.
     ``cores`` has the part of each.
@@ -152,3 +173,4 @@ class Summary(TypedDict):
     sbuf: SpaceSummary
     psum: SpaceSummary
     lines: list[LineSummary]
+    provenance: ProvenanceSummary

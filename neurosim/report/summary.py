@@ -17,16 +17,22 @@ from neurosim.report.schema import (
     CoreSummary,
     EngineSummary,
     HbmSummary,
+    InfluenceSummary,
+    ProvenanceSummary,
     RooflineSummary,
     SpaceSummary,
     Summary,
     TensorSummary,
 )
+from neurosim.timing.influence import by_standing, influences
 from neurosim.timing.timeline import Timeline
 from neurosim.work import Transfer
 
 LINES = 20
 """Kernel lines that a summary holds at most, the costliest first."""
+
+FIGURES = 10
+"""Figures of the device file that a summary names at most, those with most influence first."""
 
 
 def kernel_summary(
@@ -93,6 +99,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "sbuf": own["sbuf"],
         "psum": own["psum"],
         "lines": costs.lines()[:LINES],
+        "provenance": _provenance(program, timeline),
     }
     return cast("dict[str, Any]", result)
 
@@ -113,6 +120,12 @@ def _core(program: Program, timeline: Timeline, chip: Chip, costs: Costs | None 
     }
 
 
+def _provenance(program: Program, timeline: Timeline) -> ProvenanceSummary:
+    found = influences(program, timeline)
+    most: list[InfluenceSummary] = [{"figure": f, "standing": standing, "share": s} for f, standing, s in found]
+    return {"standings": by_standing(found), "figures": most[:FIGURES]}
+
+
 def _flops_by_dtype(timelines: Sequence[Timeline]) -> dict[str, int]:
     total: dict[str, int] = {}
     for timeline in timelines:
@@ -125,7 +138,9 @@ def _chip_notes(chip: Chip) -> dict[str, str]:
     """Say so where nothing tells how far the times are right, and where the chip is not the one of its name."""
     notes = []
     if not chip.is_validated:
-        notes.append(f"{chip.name} is not validated: none of its figures was measured on the chip itself")
+        notes.append(
+            f"{chip.name} is not validated: none of its figures was measured on the chip itself, so no latency was"
+        )
     changed = [f"{path} = {figure.value}" for path, figure in chip.figures.items() if figure.source == REPLACED]
     if changed:
         more = f" and {len(changed) - 3} more" * (len(changed) > 3)

@@ -24,6 +24,7 @@ LINES = 5
 DECISIVE = 0.8
 """Share of the time that an engine is busy for the report to call it the limit."""
 TENSORS = 6
+FIGURES = 3
 
 REASONS = {
     "data_dma": "data from DMA",
@@ -92,6 +93,7 @@ def _facts(summary: Summary) -> Table:
     table.add_row("Roofline", _roofline(summary))
     table.add_row("Limit", _limit(summary))
     table.add_row("On chip", _space(summary))
+    table.add_row("Figures", _provenance(summary))
     return table
 
 
@@ -158,6 +160,16 @@ def _space(summary: Summary) -> str:
     )
     fullest = " of any core" * (len(summary["cores"]) > 1)
     return f"{', '.join(parts)} per partition at the fullest moment{fullest}"
+
+
+def _provenance(summary: Summary) -> str:
+    """Say on what kind of figures the busy time rests, and on which most."""
+    provenance = summary["provenance"]
+    shares = [f"{units.percent(share)} {standing}" for standing, share in provenance["standings"].items() if share]
+    most = [each["figure"] for each in provenance["figures"][:FIGURES]]
+    if not shares:
+        return "no engine was busy"
+    return f"what busy time rests on: {', '.join(shares)} figures; above all {', '.join(most)}"
 
 
 def _core(core: CoreSummary, kernel_ps: int) -> Text:

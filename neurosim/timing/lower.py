@@ -115,7 +115,7 @@ def lower(program: Program, chip: Chip) -> Plan:
     """Return the plan of a program on a chip."""
     for signature in program.signatures:
         _check_fit(signature, chip)
-    costs = [_cost(signature, chip) for signature in program.signatures]
+    costs = [cost_of(signature, chip) for signature in program.signatures]
     signatures = np.array(program.signature_ids, dtype=np.int64)
     cores, core = np.unique(np.array(program.cores, dtype=np.int64), return_inverse=True)
     cores = cores if len(cores) else np.zeros(1, dtype=np.int64)  # an empty program has a core all the same
@@ -188,7 +188,12 @@ def _check_fit(signature: Signature, chip: Chip) -> None:
             )
 
 
-def _cost(signature: Signature, chip: Chip) -> Cost:
+def cost_of(signature: Signature, chip: Chip) -> Cost:
+    """Return what one instruction costs on a chip.
+
+    Raises:
+        SimulatorBug: the engine cannot do this work, or has no law for it.
+    """
     work = signature.work
     if len(work) == 1 and isinstance(work[0], Transfer):
         return transfer_cost(work[0], signature.patterns, chip)

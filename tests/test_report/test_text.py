@@ -81,6 +81,15 @@ def summary() -> dict[str, Any]:
             }
             for index in range(9)
         ],
+        "provenance": {
+            "standings": {"documented": 0.856, "measured": 0.12, "fitted": 0.024, "assumed": 0.0},
+            "figures": [
+                {"figure": "tensor.clock_ghz", "standing": "documented", "share": 0.6},
+                {"figure": "dma.load_gb_per_s", "standing": "documented", "share": 0.256},
+                {"figure": "vector.single_cycles_per_element", "standing": "measured", "share": 0.12},
+                {"figure": "vector.issue_cycles", "standing": "fitted", "share": 0.024},
+            ],
+        },
     }
 
 
@@ -128,6 +137,15 @@ def test_the_dma_engines_are_one_row(summary: dict[str, Any]) -> None:
     assert len(rows) == 1
     assert rows[0].startswith("dma ×16")
     assert "data from DMA 1.7 %; each 1.7–6.7 %" in rows[0]
+
+
+def test_it_says_what_the_time_rests_on(summary: dict[str, Any]) -> None:
+    text = " ".join(report(summary).split())
+    assert "busy time rests on: 85.6 % documented, 12.0 % measured, 2.4 % fitted figures; above all" in text
+    assert "above all tensor.clock_ghz, dma.load_gb_per_s, vector.single_cycles_per_element" in text
+    assert "assumed" not in text
+    summary["provenance"] = {"standings": dict.fromkeys(("documented", "measured"), 0.0), "figures": []}
+    assert "no engine was busy" in report(summary)
 
 
 def test_a_time_without_a_launch(summary: dict[str, Any]) -> None:
