@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     from neurosim.devices import load_chip
     from neurosim.run import Result, profile, simulate
     from neurosim.specs import spec
+    from neurosim.sweeps import Sweep, sweep
 
-__all__ = ["Chip", "Result", "load_chip", "profile", "simulate", "spec"]
+__all__ = ["Chip", "Result", "Sweep", "load_chip", "profile", "simulate", "spec", "sweep"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Chip": "neurosim.chip",
     "Result": "neurosim.run",
+    "Sweep": "neurosim.sweeps",
     "load_chip": "neurosim.devices",
     "profile": "neurosim.run",
     "simulate": "neurosim.run",
     "spec": "neurosim.specs",
+    "sweep": "neurosim.sweeps",
 }
 
 _finder.install()

@@ -1,4 +1,4 @@
-"""The command line: ``neurosim demo``, ``run``, ``profile``, ``time``, ``chips``, ``isa``, ``check``."""
+"""The command line: ``neurosim demo``, ``run``, ``profile``, ``time``, ``chips``, ``isa``, ``check``, ``sweep``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
+from neurosim.sweep_command import sweep
 from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import replacing
 
@@ -226,6 +227,9 @@ def check(
 
 def _launch_overhead(name: LaunchName) -> LaunchOverhead:
     return False if name is LaunchName.none else "profile" if name is LaunchName.profile else "benchmark"
+
+
+app.command()(sweep)
 
 
 def _overview(chip: Chip) -> tuple[str, ...]:

@@ -319,6 +319,27 @@ ROWS = (
         ),
         packages=("numpy", "ml_dtypes"),
     ),
+    Row(
+        "neurosim.sweeps",
+        own=(
+            *RECORD,
+            "neurosim.chip",
+            "neurosim.devices",
+            "neurosim.finder",
+            "neurosim.loading",
+            "neurosim.report.units",
+            "neurosim.run",
+            "neurosim.specs",
+            "neurosim.writing",
+        ),
+        bare=("neurosim",),
+        packages=("numpy", "rich", "joblib", "cloudpickle", "matplotlib"),
+    ),
+    Row(
+        "neurosim.sweep_command",
+        own=("neurosim.errors", "neurosim.loading", "neurosim.sweeps", "neurosim.writing"),
+        packages=("typer", "rich", "joblib", "distributed", "ray"),
+    ),
     Row("neurosim", own=("neurosim",)),
     # What can be said of instructions by reading and trying them.
     Row("neurosim.manual", own=("neurosim",), packages=("numpy", "rich")),

@@ -1,0 +1,161 @@
+"""``neurosim sweep``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from neurosim.errors import ConfigurationError
+from neurosim.loading import FORMS, load_kernel
+from neurosim.writing import replacing
+
+if TYPE_CHECKING:
+    from neurosim.sweeps import Sweep
+
+
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar="NAME=V1,V2,…",
+        help="Values of a parameter, of chip, nki_version or cores, or of a chip's figure; repeatable.",
+    ),
+]
+Store = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Keep results here, and run only what it lacks; by default KERNEL.sweep.jsonl."),
+]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all summaries as JSON.")]
+Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write a row per point as CSV.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a plot (.png, .svg, .pdf).")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(metavar="dask|ray[=ADDRESS]", help="Run on a cluster; without an address, on one of this machine."),
+]
+
+
+def sweep(
+    kernel: Annotated[str, typer.Argument(metavar="FILE:KERNEL", help="As in kernels/matmul.py:matmul.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=f"Of all points: {FORMS}")] = None,
+    grid: Grid = None,
+    chip: Annotated[str | None, typer.Option(help="A chip's name or device file, unless the grid says.")] = None,
+    values: Annotated[bool, typer.Option(help="Compute; times need no values.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one per CPU.")] = None,
+    store: Store = None,
+    json_file: Json = None,
+    csv_file: Csv = None,
+    plot: Plot = None,
+    x: Annotated[str | None, typer.Option(help="The name along the plot's axis.")] = None,
+    cluster: Cluster = None,
+) -> None:
+    """Time a kernel at every point of a grid, in parallel; a sweep that was killed goes on where it stopped."""
+    from neurosim.sweeps.grid import checked, settings  # joblib loads for this command alone
+    from neurosim.sweeps.running import Call
+    from neurosim.sweeps.sweeping import swept
+
+    found = load_kernel(kernel)
+    axes = checked(_axes(grid or []), found)
+    call = Call(found, tuple(arguments or ()), seed, values=values)
+    points = list(settings(axes, chip, None, None))
+    kept = Path(f"{kernel.rpartition(':')[2]}.sweep.jsonl") if store is None else store
+    out = Console(stderr=True, highlight=False)
+    try:
+        with _cluster(cluster):
+            result = swept(call, tuple(axes), points, jobs=jobs, store=kept, progress=None)
+    except KeyboardInterrupt:
+        out.print(f"interrupted: what was done is in {kept}; the same command goes on from there")
+        raise typer.Exit(130) from None
+    _show(result)
+    out.print(f"{len(result)} points, {len(result.failed)} failed; kept in {kept}")
+    if json_file is not None:
+        _write_json(result, json_file)
+    if csv_file is not None:
+        result.to_csv(csv_file)
+    if plot is not None:
+        result.plot(plot, x=x)
+    if len(result.failed) == len(result):
+        raise typer.Exit(1)
+
+
+def _axes(words: list[str]) -> dict[str, list[Any]]:
+    axes = dict(map(_axis, words))
+    if len(axes) < len(words):
+        raise ConfigurationError("a name stands twice in the grid", advice="give all of its values at once: a=1,2")
+    return axes
+
+
+def _axis(word: str) -> tuple[str, list[Any]]:
+    """Return a name of the grid and its values, those of options and figures as what they are."""
+    from neurosim.sweeps.grid import OPTIONS
+    from neurosim.sweeps.running import Text
+
+    name, equals, text = word.partition("=")
+    values = text.split(",")
+    if not equals or not name or not all(values):
+        raise ConfigurationError(f"--grid {word!r} is no name with values", advice="write tile_n=128,256,512")
+    if name == "cores" or "." in name:
+        return name, [_number(name, value) for value in values]
+    return name, [value if name in OPTIONS else Text(value) for value in values]
+
+
+def _number(name: str, text: str) -> int | float:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    raise ConfigurationError(f"--grid {name}: {text!r} is no number")
+
+
+def _write_json(result: Sweep, path: Path) -> None:
+    rows = [{"point": one.point, "summary": one.summary, "error": one.error} for one in result]
+    with replacing(path) as file:
+        file.write((json.dumps(rows, indent=2) + "\n").encode())
+
+
+def _show(result: Sweep) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=160)
+    console.print(result.table())
+
+
+@contextlib.contextmanager
+def _cluster(wanted: str | None) -> Iterator[None]:
+    """Run what joblib runs inside on a cluster of Dask or Ray."""
+    if wanted is None:
+        yield
+        return
+    import joblib
+
+    kind, _, address = wanted.partition("=")
+    if kind not in ("dask", "ray"):
+        raise ConfigurationError(
+            f"--cluster {wanted}: no such cluster", advice="dask or ray, as in dask=tcp://host:8786"
+        )
+    try:
+        if kind == "dask":
+            from distributed import Client
+
+            with Client(address or None), joblib.parallel_config(backend="dask"):
+                yield
+        else:
+            import ray
+            from ray.util.joblib import register_ray
+
+            ray.init(address=address or None)
+            register_ray()
+            with joblib.parallel_config(backend="ray"):
+                yield
+    except ImportError as error:
+        raise ConfigurationError(f"--cluster {kind}: {error}", advice=f"pip install '{_PACKAGES[kind]}'") from None
+    except OSError as error:
+        raise ConfigurationError(f"--cluster {wanted}: {error}", advice="is its scheduler running there?") from error
+
+
+_PACKAGES = {"dask": "dask[distributed]", "ray": "ray"}

@@ -1,0 +1,119 @@
+"""A grid: names with the values that each takes, and the points that these make."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from neurosim.chip import Chip
+from neurosim.devices import load_chip
+from neurosim.errors import ConfigurationError
+from neurosim.specs import Spec
+from neurosim.versions import nki_version_of
+
+OPTIONS: Final = ("chip", "nki_version", "cores")
+"""Names that are not the kernel's parameters. A name with a point in it is a figure of the chip."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one point of a grid means for a run.
+
+    Attributes:
+        labels: name and value of the point as JSON takes them.
+        arguments: of the kernel, by name.
+        chip: with the point's figures in it.
+        nki_version, cores: None where the kernel says.
+    """
+
+    labels: dict[str, Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    chip: Chip | None = None
+    nki_version: str | None = None
+    cores: int | None = None
+
+
+def checked(grid: Mapping[str, Iterable[Any]], kernel: Callable[..., Any]) -> dict[str, list[Any]]:
+    """Return a grid with its values as lists.
+
+    Raises:
+        ConfigurationError: no grid, a name that is no parameter, option or figure, or one without values.
+    """
+    if not isinstance(grid, Mapping) or not grid:
+        raise ConfigurationError(
+            "a sweep needs a grid", advice="give names with lists of values, such as tile_n=128,256 or chip=trn1,trn2"
+        )
+    parameters = inspect.signature(kernel).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    found = {}
+    for name, values in grid.items():
+        if name in OPTIONS and name in parameters:
+            raise ConfigurationError(
+                f"the grid's {name} is a parameter of {name_of(kernel)} and an option of the sweep",
+                advice="rename the kernel's parameter",
+            )
+        if not (name in OPTIONS or "." in name or name in parameters or takes_any):
+            raise ConfigurationError(
+                f"{name_of(kernel)} has no parameter {name!r}",
+                numbers=(f"it has {', '.join(parameters) or 'none'}", f"a sweep also has {', '.join(OPTIONS)}"),
+                advice="a figure of the chip is written as in `neurosim chips trn2`: dma.engine_gb_per_s",
+            )
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise ConfigurationError(f"the grid's {name} is {values!r}", advice="give a list of values")
+        found[name] = list(values)
+        if not found[name]:
+            raise ConfigurationError(f"the grid's {name} has no values")
+    return found
+
+
+def settings(grid: Mapping[str, Sequence[Any]], chip: Any, nki_version: Any, cores: int | None) -> Iterator[Setting]:
+    """Yield the points of a grid, the last name's values changing fastest.
+
+    Args:
+        grid: as :func:`checked` returned it.
+        chip, nki_version, cores: of all points, unless the grid says.
+
+    Raises:
+        ConfigurationError: an unknown chip, version or figure, or a number of cores that is none.
+    """
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        figures = {name: value for name, value in point.items() if "." in name}
+        target = load_chip(point.get("chip", chip))
+        asked = point.get("nki_version", nki_version)
+        yield Setting(
+            {name: label(value) for name, value in point.items()},
+            {name: value for name, value in point.items() if name not in OPTIONS and name not in figures},
+            target.replace(**figures) if figures else target,
+            None if asked is None else str(nki_version_of(asked)),
+            _cores(point.get("cores", cores)),
+        )
+
+
+def label(value: Any) -> Any:
+    """Return a value of a grid as JSON takes it and people read it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Chip):
+        return value.name
+    if isinstance(value, Spec) or (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return f"{'x'.join(map(str, value.shape))}:{value.dtype}"
+    return getattr(value, "__name__", None) or str(value)
+
+
+def _cores(value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ConfigurationError(f"cores={value!r} is no number of cores", advice="give an int from 1")
+
+
+def name_of(kernel: Any) -> str:
+    """Return a kernel's name for messages."""
+    return getattr(kernel, "__name__", "the kernel")
