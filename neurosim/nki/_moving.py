@@ -6,20 +6,25 @@ before (release notes of SDK 2.27). Where the manual names no instruction, the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import index as as_int
 from typing import Any, Final
 
-from neurosim.dtypes import float32, uint8, uint32
+from neurosim.dtypes import bfloat16, float16, float32, uint8, uint32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, UnknownBehavior
 from neurosim.nki import isa
 from neurosim.nki._tiles import cast, dtype_of, new, scaled, spread, tile_of
+from neurosim.operators import Operator
 from neurosim.rules import is_number
 from neurosim.view import NkiTensor
 
 _QUADRANT: Final = 32
 """Partitions that ``nc_stream_shuffle`` fills at once."""
+
+_BANK: Final = 512
+"""Columns of float32 in a PSUM bank."""
 
 
 def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
@@ -94,7 +99,10 @@ def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTe
     """Return a tile of ``shape`` that repeats x along its axes of extent 1, the partition axis too.
 
     A tile that has the shape and the dtype already is returned as it is. Else this lowers to ``tensor_copy``, and for
-    partitions to one ``nc_stream_shuffle`` per 32 of them.
+    partitions to ``nc_matmul`` with a row of ones ("a separate instruction on TensorE",
+    ``nki/guides/tutorials/fused_mamba.rst:176`` of the AWS Neuron SDK; -0 becomes 0) and a copy to SBUF by the Scalar
+    engine, which is *assumed*. Formats that the Tensor engine does not multiply take one ``nc_stream_shuffle`` per 32
+    partitions.
     """
     call = "nl.broadcast_to"
     tile = tile_of(call, x)
@@ -123,10 +131,26 @@ def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTe
     if tile.shape[0] == wanted[0]:
         return row
     result = new(wanted, target)
+    if target in (float32, bfloat16, float16) and row.buffer is Memory.sbuf and row.is_contiguous():
+        _multiply_by_ones(result, row)
+        return result
     for first in range(0, wanted[0], _QUADRANT):
         last = min(first + _QUADRANT, wanted[0])
         isa.nc_stream_shuffle(dst=result[first:last], src=row, shuffle_mask=[0] * _QUADRANT)
     return result
+
+
+def _multiply_by_ones(dst: NkiTensor, row: NkiTensor) -> None:
+    """Write a row to each partition of a tile, a PSUM bank at a time."""
+    partitions, columns = dst.shape[0], math.prod(dst.shape[1:])
+    ones = new((1, partitions), row.dtype)
+    isa.memset(dst=ones, value=1.0, engine=isa.engine.gpsimd)
+    moving, target = row.reshape((1, columns)), dst.reshape((partitions, columns))
+    for first in range(0, columns, _BANK):
+        piece = slice(first, min(first + _BANK, columns))
+        product = new((partitions, piece.stop - first), float32, Memory.psum)
+        isa.nc_matmul(dst=product, stationary=ones, moving=moving[:, piece])
+        isa.activation(dst=target[:, piece], op=Operator("copy"), data=product)
 
 
 def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:

@@ -7,6 +7,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
+import neurosim
 from neurosim import dtypes
 from neurosim.errors import IllegalOperand
 from neurosim.nki.legacy.promotion import promoted
@@ -254,3 +255,29 @@ def test_random_numbers_repeat_with_their_seed():
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
     assert 0 <= one.min() < 0.2 < 0.8 < one.max() < 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "instructions"),
+    [
+        (np.float32, 300, ["memset", "nc_matmul"]),
+        (np.float32, 2048, ["memset", *["nc_matmul"] * 4]),
+        (np.float32, 2049, ["memset", *["nc_matmul", "tensor_copy"] * 5]),
+        (np.int32, 300, ["dma_copy"]),
+    ],
+)
+def test_broadcasting_along_partitions(dtype, columns, instructions):
+    """Float32 is multiplied by ones, in PSUM where it takes half of that at most; the rest goes by DMA."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((100, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+        row = nl.load(x)
+        nl.store(out, nl.add(row.broadcast_to((100, columns)), 0))
+        return out
+
+    x = np.arange(columns, dtype=dtype)[None] * 3 - 1000
+    result = neurosim.simulate(kernel)(x)
+    np.testing.assert_array_equal(result.outputs, np.repeat(x, 100, 0))
+    names = [result.program.signatures[i].instruction for i in result.program.signature_ids]
+    assert names[1 : 1 + len(instructions)] == instructions

@@ -163,7 +163,9 @@ def test_sine_counts_turns_exactly():
         (nl.softmax, ["tensor_reduce", "activation_reduce", "reciprocal", "tensor_scalar"]),
         (nl.transpose, ["nc_transpose"]),
         (lambda a: nl.matmul(a, a, transpose_x=True), ["nc_matmul"]),
-        (lambda a: nl.broadcast_to(a[0:1], (40, 4)), ["nc_stream_shuffle", "nc_stream_shuffle"]),
+        (lambda a: nl.broadcast_to(a[0:1], (40, 4)), ["memset", "nc_matmul", "activation"]),
+        (lambda a: nl.broadcast_to(a[0:1, 0:2], (40, 2)), ["memset", "nc_matmul", "activation"]),
+        (lambda a: nl.broadcast_to(a[0:1, ::2], (40, 2)), ["nc_stream_shuffle", "nc_stream_shuffle"]),
     ],
 )
 def test_what_is_recorded(function, instructions):
@@ -304,6 +306,12 @@ def test_broadcasts_of_any_shape(data):
     x = np.random.default_rng(0).standard_normal((first, *small)).astype(ml_dtypes.bfloat16)
     got = computed(lambda a: nl.broadcast_to(a, (rows, *shape)), x)
     np.testing.assert_array_equal(got, np.broadcast_to(x, (rows, *shape)))
+
+
+@pytest.mark.parametrize("dtype", [F, ml_dtypes.bfloat16, np.float16, np.int32])
+def test_a_broadcast_over_banks_keeps_every_value(dtype):
+    x = (np.random.default_rng(1).standard_normal((1, 3, 400)) * 1000).astype(dtype)
+    np.testing.assert_array_equal(computed(lambda a: nl.broadcast_to(a, (100, 3, 400)), x), np.repeat(x, 100, 0))
 
 
 def test_broadcast_of_what_has_the_shape_already():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from neurosim.errors import IllegalOperand
 from neurosim.nki import isa
 from neurosim.nki.legacy.index import Box, Boxes, boxes_of, whole_box
 from neurosim.nki.legacy.roots import Fresh, Issue, Whole
-from neurosim.nki.legacy.state import begin
+from neurosim.nki.legacy.state import Run, begin
 from neurosim.nki.legacy.tensor import WRITE, Tensor, view_of
 from neurosim.view import NkiTensor
 
 ON_CHIP = (Memory.sbuf, Memory.psum)
+
+_QUADRANT: Final = 32
+"""Partitions at whose multiples the Tensor engine begins to read."""
 
 
 def tile(value: Any, name: str, call: str) -> Tensor:
@@ -153,10 +157,11 @@ def moved_to_sbuf(value: Tensor, call: str) -> Tensor:
 
 
 def spread_partitions(value: Tensor, call: str) -> Tensor:
-    """Return a tile whose partitions are real: one that is broadcast along partitions is copied by a DMA.
+    """Return a tile whose partitions are real: one that is broadcast along partitions is copied.
 
-    *Assumed*: a DMA reads the one partition again and again. The compiler also had a matmul with ones for it, which
-    rounds no value either.
+    A float32 tile is multiplied by ones on the Tensor engine, which rounds no value ("NKI invokes such matmul under the
+    hood", ``nki/guides/architecture/trainium_inferentia2_arch.rst:203`` of the AWS Neuron SDK) and leaves it in PSUM.
+    *Assumed*: for other formats, a DMA reads the one partition again and again.
     """
     if value.par < 0 or value.shape[value.par] == 1 or value.buffer.is_hbm:
         return value
@@ -165,12 +170,14 @@ def spread_partitions(value: Tensor, call: str) -> Tensor:
         return value
     run = begin(call)
     source = value.resolve(call)
+    one = tuple((0, 1) if axis == value.par else (0, extent) for axis, extent in enumerate(value.shape))
+    row = value.resolve(call, one)
     if value.buffer is Memory.psum:
-        one = tuple((0, 1) if axis == value.par else (0, extent) for axis, extent in enumerate(value.shape))
-        row = value.resolve(call, one)
         kept = run.kernel.allocate(row.shape, row.dtype, Memory.sbuf)
         isa.tensor_copy(dst=kept, src=row)
-        source = view_of(Whole(kept)).spread(source.shape).resolve(call)
+        row, source = kept, view_of(Whole(kept)).spread(source.shape).resolve(call)
+    if row.dtype == float32 and row.is_contiguous() and row.start_partition % _QUADRANT == 0:
+        return view_of(Whole(_by_ones(run, row, source.shape[0]))).like(value.shape)
     made = run.kernel.allocate(source.shape, source.dtype, Memory.sbuf)
     isa.dma_copy(dst=made, src=source)
     return view_of(Whole(made)).like(value.shape)
@@ -180,6 +187,26 @@ def written_of(value: Tensor) -> Boxes | None:
     """Return what a mask let be written of a result that is whole and just made; None for all of it."""
     boxes = value.root.boxes if isinstance(value.root, Fresh) else None
     return None if boxes is None else Boxes(boxes)
+
+
+def _by_ones(run: Run, row: NkiTensor, partitions: int) -> NkiTensor:
+    """Return a float32 row on many partitions, multiplied by ones: in PSUM where it takes at most half of that."""
+    ones = run.ones.get(partitions)
+    if ones is None:
+        ones = run.ones[partitions] = run.kernel.allocate((1, partitions), float32, Memory.sbuf)
+        isa.memset(dst=ones, value=1.0)
+    psum = run.kernel.chip.psum
+    columns, step = math.prod(row.shape[1:]), psum.bank_bytes // float32.size_bytes
+    is_small = columns <= psum.banks // 2 * step
+    made = run.kernel.allocate((partitions, *row.shape[1:]), float32, Memory.psum if is_small else Memory.sbuf)
+    flat, target = row.reshape((1, columns)), made.reshape((partitions, columns))
+    for first in range(0, columns, step):
+        piece = slice(first, min(first + step, columns))
+        product = target[:, piece] if is_small else run.kernel.allocate(target[:, piece].shape, float32, Memory.psum)
+        isa.nc_matmul(dst=product, stationary=ones, moving=flat[:, piece])
+        if not is_small:
+            isa.tensor_copy(dst=target[:, piece], src=product)
+    return made
 
 
 def common_shape(call: str, *operands: Any) -> tuple[int, ...]:

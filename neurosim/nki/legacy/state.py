@@ -37,6 +37,7 @@ class Run:
         pending: the result that has no place yet.
         bound: results that stand in a tile they were assigned to, by storage.
         seed: of the random functions, None before one is set.
+        ones: a row of ones by its length, for matmuls that spread a row over partitions.
         view_of: makes a view of a root.
     """
 
@@ -45,6 +46,7 @@ class Run:
     pending: Fresh | None = None
     bound: dict[int, list[tuple[weakref.ref[Fresh], NkiTensor]]] = field(default_factory=dict)
     seed: Any = None
+    ones: dict[int, NkiTensor] = field(default_factory=dict)
     view_of: Callable[[Any], Any] = field(default=lambda root: root)
 
     def flush(self) -> None:
