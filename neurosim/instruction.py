@@ -456,7 +456,8 @@ class Instruction:
     def _raise(self, broken: Iterator[Broken | None]) -> None:
         for entry in broken:
             if entry is not None:
-                raise IllegalOperand(f"{self.mnemonic}: {entry.what}", numbers=entry.numbers, advice=entry.advice)
+                advice = entry.advice or f"see what it takes: neurosim isa {self.mnemonic}"
+                raise IllegalOperand(f"{self.mnemonic}: {entry.what}", numbers=entry.numbers, advice=advice)
 
     def _check_flag(self, name: str, value: Any) -> None:
         if not isinstance(value, (bool, np.bool_)):

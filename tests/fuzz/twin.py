@@ -1,0 +1,113 @@
+"""A second machine, written from the manual alone: slow, element by element where that is clearer, and no clock.
+
+A tensor is a flat array of elements and a mask of those that were written. A view is an array of flat indices, made by
+NumPy's own indexing of ``arange``: nothing here knows of steps, offsets or partitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+F = np.float32
+FLOATS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+INTEGERS = {"int32": np.int32, "int16": np.int16, "uint8": np.uint8, "int8": np.int8}
+DTYPES = {name: np.dtype(dtype) for name, dtype in (FLOATS | INTEGERS).items()}
+
+
+@dataclass
+class Twin:
+    """What a tensor holds. ``by_matmul`` marks elements of PSUM that a matmul wrote last."""
+
+    values: Any
+    written: Any
+    by_matmul: Any
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], dtype: str) -> Twin:
+        """Return a tensor that nobody has written."""
+        size = int(np.prod(shape))
+        return cls(np.zeros(size, DTYPES[dtype]), np.zeros(size, bool), np.zeros(size, bool))
+
+    def put(self, at: Any, values: Any, *, matmul: bool = False) -> None:
+        """Write values where a view points."""
+        self.values[at] = np.reshape(values, at.shape)
+        self.written[at] = True
+        self.by_matmul[at] = matmul
+
+
+def convert(values: Any, dtype: Any) -> Any:
+    """Convert as a data path does: through float32; to nearest even; integers saturate, NaN becomes 0."""
+    dtype = np.dtype(dtype)
+    if values.dtype == dtype:
+        return values
+    wide = values.astype(F)
+    if dtype.kind not in "iu":
+        return _narrow(wide, dtype)
+    limits = np.iinfo(dtype)
+    whole = np.rint(np.nan_to_num(wide.astype(np.float64), nan=0.0, posinf=2.0**40, neginf=-(2.0**40)))
+    return np.clip(whole, limits.min, limits.max).astype(dtype)
+
+
+def _narrow(wide: Any, dtype: Any) -> Any:
+    """Round to nearest even; a NaN is the format's one quiet NaN, which comparisons here treat as equal."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return wide.astype(dtype)
+
+
+def _extreme(pick: Any, sign_wins: Any) -> Any:
+    def op(a: Any, b: Any) -> Any:
+        zeros = (a == 0) & (b == 0)
+        return np.where(zeros, np.where(sign_wins(np.signbit(a), np.signbit(b)), F(-0.0), F(0.0)), pick(a, b))
+
+    return op
+
+
+OPERATORS = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": _extreme(np.maximum, np.logical_and),
+    "minimum": _extreme(np.minimum, np.logical_or),
+    "is_equal": np.equal,
+    "greater": np.greater,
+    "less_equal": np.less_equal,
+}
+SPELLED = {"is_equal": "equal"}
+"""Names of operators in ``nki.language`` where they are others."""
+
+
+def apply(op: str, a: Any, b: Any) -> Any:
+    """Return op(a, b) in float32, one rounding."""
+    with np.errstate(all="ignore"):
+        return np.asarray(OPERATORS[op](a.astype(F), np.asarray(b).astype(F))).astype(F)
+
+
+def reduce_rows(op: str, rows: Any) -> Any:
+    """Reduce the last axis in float32, first element first."""
+    total = rows[..., 0].astype(F)
+    for index in range(1, rows.shape[-1]):
+        total = apply(op, total, rows[..., index])
+    return total
+
+
+def scan_rows(op0: str, op1: str, data0: Any, data1: Any, initial: float) -> Any:
+    """Return result[i] = op1(op0(data0[i], result[i - 1]), data1[i]) along the last axis."""
+    state = np.full(data0.shape[0], initial, F)
+    columns = []
+    for index in range(data0.shape[1]):
+        state = apply(op1, apply(op0, data0[:, index], state), data1[:, index])
+        columns.append(state)
+    return np.stack(columns, axis=1)
+
+
+def multiply(stationary: Any, moving: Any) -> Any:
+    """Return stationary.T @ moving, each output one float32 chain over the rows from zero."""
+    total = np.zeros((stationary.shape[1], moving.shape[1]), F)
+    with np.errstate(all="ignore"):
+        for k in range(len(stationary)):
+            total = total + stationary[k].astype(F)[:, None] * moving[k].astype(F)
+    return total
