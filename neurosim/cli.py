@@ -71,6 +71,16 @@ NkiVersionName = Annotated[
 ]
 
 
+Schedule = Annotated[
+    str,
+    typer.Option(
+        "--schedule",
+        help="compiler: engines take whatever may start, what comes first in the program first; "
+        "program: each engine in program order.",
+    ),
+]
+
+
 @app.command()
 def demo(json_file: Json = None, chip: ChipName = None) -> None:
     """Run a 2048³ bfloat16 matmul and causal attention over 2048 × 128; check both against float64."""
@@ -120,6 +130,7 @@ def profile(
     cores: Annotated[
         int | None, typer.Option(min=1, help="Launch it on this many cores, as KERNEL[2] does in Python.")
     ] = None,
+    schedule: Schedule = "compiler",
     perfetto: Perfetto = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
@@ -135,7 +146,12 @@ def profile(
         function = load_kernel(kernel)
         check_call(function, positional, named)
         profiled = neurosim.profile(
-            function, chip=chip, values=values, nki_version=nki_version, launch_overhead=_launch_overhead(launch)
+            function,
+            chip=chip,
+            values=values,
+            nki_version=nki_version,
+            launch_overhead=_launch_overhead(launch),
+            schedule=schedule,
         )
         result = (profiled if cores is None else profiled[cores])(*positional, **named)
     _tell(result, json_file, sensitivity=sensitivity)
@@ -152,6 +168,7 @@ def time(
         str | None, typer.Option("--chip", help="A chip's name or device file; by default the program's own chip.")
     ] = None,
     json_file: Json = None,
+    schedule: Schedule = "compiler",
     perfetto: Perfetto = None,
     first_us: Annotated[float, typer.Option(help="The trace begins with what happens at this time, in µs.")] = 0.0,
     last_us: Annotated[float | None, typer.Option(help="The trace ends with what begins before, in µs.")] = None,
@@ -167,7 +184,7 @@ def time(
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
-    result = reopen(program_file, chip, launch_overhead=_launch_overhead(launch))
+    result = reopen(program_file, chip, launch_overhead=_launch_overhead(launch), schedule=schedule)
     _tell(result, json_file, sensitivity=sensitivity)
     if perfetto is not None:
         first_ps, last_ps = round(first_us * 10**6), None if last_us is None else round(last_us * 10**6)

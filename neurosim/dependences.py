@@ -73,15 +73,16 @@ class Dependences:
     Orderings that follow from others may be missing: a write that covers an earlier access stands for it.
     """
 
-    starts: list[int]
-    producers: list[int]
-    kinds: list[int]
+    starts: Ints
+    producers: Ints
+    kinds: Ints
     exact_tests: int
 
     def of(self, record: int) -> list[tuple[int, Dependence]]:
         """Return (producer, kind) of one record."""
-        rows = range(self.starts[record], self.starts[record + 1])
-        return [(self.producers[row], Dependence(self.kinds[row])) for row in rows]
+        rows = slice(self.starts[record], self.starts[record + 1])
+        pairs = zip(self.producers[rows].tolist(), self.kinds[rows].tolist(), strict=True)
+        return [(producer, Dependence(kind)) for producer, kind in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def _compute(program: Program) -> Dependences:
     starts = np.zeros(len(program) + 1, dtype=np.int64)
     np.cumsum(np.bincount(pairs // total, minlength=len(program)), out=starts[1:])
     kinds = np.array(_STRENGTH, dtype=np.int64)[keys % len(_STRENGTH)]
-    return Dependences(starts.tolist(), (pairs % total).tolist(), kinds.tolist(), solver.exact_tests)
+    return Dependences(starts, pairs % total, kinds, solver.exact_tests)
 
 
 def _loop_heads(program: Program) -> tuple[Ints, Ints]:

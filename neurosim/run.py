@@ -30,7 +30,7 @@ from neurosim.kernel import Kernel, boundary, run
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
 from neurosim.schedules import Schedule, add_edges
-from neurosim.timing import LaunchOverhead, Timeline, launch_overhead_ps, time
+from neurosim.timing import LaunchOverhead, Timeline, check_schedule, launch_overhead_ps, time
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
@@ -46,21 +46,29 @@ class Result:
         chip: what it ran on.
         kernel_name: the function's name.
         launch_overhead: what its time counts beside the kernel's body; see :func:`simulate`.
+        schedule: in which order engines take their instructions; see :func:`simulate`.
     """
 
     def __init__(
-        self, outputs: Any, program: Program, chip: Chip, kernel_name: str, launch_overhead: LaunchOverhead = True
+        self,
+        outputs: Any,
+        program: Program,
+        chip: Chip,
+        kernel_name: str,
+        launch_overhead: LaunchOverhead = True,
+        schedule: str = "compiler",
     ) -> None:
         self.outputs = outputs
         self.program = program
         self.chip = chip
         self.kernel_name = kernel_name
         self.launch_overhead = launch_overhead
+        self.schedule = schedule
 
     @cached_property
     def timelines(self) -> dict[int, Timeline]:
         """Per core, when everything happened. Computed when first asked for."""
-        return dict(time(self.program, self.chip, self.launch_overhead))
+        return dict(time(self.program, self.chip, self.launch_overhead, self.schedule))
 
     @property
     def timeline(self) -> Timeline:
@@ -106,7 +114,7 @@ class Result:
         from neurosim.timing.sensitivity import sensitivity
 
         def makespan_ps(chip: Chip) -> int:
-            return max(timeline.makespan_ps for timeline in time(self.program, chip).values())
+            return max(timeline.makespan_ps for timeline in time(self.program, chip, schedule=self.schedule).values())
 
         return sensitivity(makespan_ps, self.chip, step)
 
@@ -147,7 +155,8 @@ class _Options:
     values: bool
     precise: bool | None
     partial_outputs: Collection[str]
-    schedule: Schedule
+    edges: Schedule
+    schedule: str
     nki_version: NkiVersion
     grid: Grid
     spills: Callable[[CapacityExceeded], str] | None = None
@@ -182,6 +191,7 @@ def simulate(
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
+    schedule: str = "compiler",
 ) -> Simulated:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
@@ -203,6 +213,7 @@ def simulate(
         launch_overhead: what the result's time counts beside the kernel's body, as an item of its own: ``True`` or
             ``"benchmark"`` what ``nki.benchmark`` measures more, ``"profile"`` what a profile's total time holds more,
             ``False`` nothing. The figures are in the device file.
+        schedule: in time, engines take whatever may start (``"compiler"``), or go in program order (``"program"``).
 
     Raises (when called):
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
@@ -212,27 +223,35 @@ def simulate(
     for option, given in (("values", values), ("precise", precise)):
         if not isinstance(given, bool) and not (option == "precise" and given is None):
             raise IllegalOperand(f"simulate: {option}={given!r} is not a bool", advice="pass True or False")
-    if isinstance(partial_outputs, str):
-        partial_outputs = (partial_outputs,)
-    elif not isinstance(partial_outputs, Collection):
-        raise IllegalOperand(
-            f"simulate: partial_outputs={partial_outputs!r}", advice="give names of outputs, such as ['output[1]']"
-        )
+    named = _named_outputs(partial_outputs)
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
     launch_overhead_ps(launch_overhead, target)  # a word that nobody knows is refused before anything runs
     version = _version(kernel, nki_version)
+    check_schedule(schedule)
     options = _Options(
         target,
         values,
         precise,
-        partial_outputs or getattr(kernel, "partial_outputs", ()),
+        named or getattr(kernel, "partial_outputs", ()),
         getattr(kernel, "schedule", ()),
+        schedule,
         version,
         getattr(kernel, "grid", ALONE),
         getattr(kernel, "spills", None),
         launch_overhead,
     )
     return Simulated(function, options, times=False)
+
+
+def _named_outputs(partial_outputs: Any) -> Collection[str]:
+    """Return names of outputs as a collection."""
+    if isinstance(partial_outputs, str):
+        return (partial_outputs,)
+    if isinstance(partial_outputs, Collection):
+        return partial_outputs
+    raise IllegalOperand(
+        f"simulate: partial_outputs={partial_outputs!r}", advice="give names of outputs, such as ['output[1]']"
+    )
 
 
 def _check_function(function: Any) -> None:
@@ -260,18 +279,23 @@ def _version(kernel: Any, asked: Any) -> NkiVersion:
 
 
 def reopen(
-    path: str | Path, chip: str | Path | Chip | None = None, *, launch_overhead: LaunchOverhead = True
+    path: str | Path,
+    chip: str | Path | Chip | None = None,
+    *,
+    launch_overhead: LaunchOverhead = True,
+    schedule: str = "compiler",
 ) -> Result:
     """Return a saved program as a :class:`Result` without outputs, to time and report it again.
 
     Args:
         path: what ``Program.save`` wrote.
         chip: the chip to time it on; by default its own, which must be one that comes with neurosim.
-        launch_overhead: as :func:`simulate` takes it.
+        launch_overhead, schedule: as :func:`simulate` takes them.
 
     Raises:
         ConfigurationError: no program in the file, no such chip, or no such launch overhead.
     """
+    check_schedule(schedule)
     program = Program.load(path)
     if chip is None and program.chip_name not in available():
         raise ConfigurationError(
@@ -280,7 +304,7 @@ def reopen(
         )
     frames = program.where(0) if len(program) else ()
     name = frames[-1].function if frames else "kernel"
-    return Result(None, program, load_chip(chip or program.chip_name), name, launch_overhead)
+    return Result(None, program, load_chip(chip or program.chip_name), name, launch_overhead, schedule)
 
 
 def profile(
@@ -292,6 +316,7 @@ def profile(
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
+    schedule: str = "compiler",
 ) -> Simulated:
     """Like :func:`simulate`, and times the program at once."""
     simulated = simulate(
@@ -302,6 +327,7 @@ def profile(
         partial_outputs=partial_outputs,
         nki_version=nki_version,
         launch_overhead=launch_overhead,
+        schedule=schedule,
     )
     return Simulated(simulated._function, simulated._options, times=True)
 
@@ -343,7 +369,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         for other in others:
             check_same(returned, other, name)
     with run(kernel):
-        add_edges(program, options.schedule)
+        add_edges(program, options.edges)
         try:
             check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
         except CapacityExceeded as error:
@@ -356,7 +382,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             returned, kernel, name, arguments.kind, options.partial_outputs, None if precise else float32_of
         )
     arguments.write_back()
-    return Result(collected, program, chip, name, options.launch_overhead)
+    return Result(collected, program, chip, name, options.launch_overhead, options.schedule)
 
 
 def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kernel: Kernel, arguments: Arguments) -> Any:

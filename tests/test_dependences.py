@@ -128,7 +128,7 @@ def test_closure_is_that_of_all_pairs(drawn):
     expected = all_pairs(accesses, explicit)
     edges = set()
     for i in range(len(accesses)):
-        producers = found.producers[found.starts[i] : found.starts[i + 1]]
+        producers = found.producers[found.starts[i] : found.starts[i + 1]].tolist()
         assert producers == sorted(set(producers))
         edges.update((i, producer) for producer in producers)
     assert edges <= expected
@@ -227,7 +227,7 @@ def test_reads_alone_are_free():
     for column in range(20):
         build.record((hbm(READ), weights, 2 * column))
     found = dependences(build.program)
-    assert (found.producers, found.exact_tests) == ([], 0)
+    assert (len(found.producers), found.exact_tests) == (0, 0)
 
 
 def test_a_covering_write_hides_what_it_covers():
@@ -257,7 +257,7 @@ def tiled_output(rows, columns, height=100, width=300):
 
 def test_an_output_of_many_tiles_costs_linear_work():
     found = dependences(tiled_output(128, 128).program)
-    assert found.producers == []
+    assert not len(found.producers)
     assert found.exact_tests == 0
 
 
@@ -313,7 +313,7 @@ def test_cached_until_the_program_grows():
 
 def test_an_empty_program_has_no_dependences():
     found = dependences(Program("trn2", 3))
-    assert (found.starts, found.producers, found.kinds) == ([0], [], [])
+    assert [each.tolist() for each in (found.starts, found.producers, found.kinds)] == [[0], [], []]
 
 
 def test_an_edge_must_point_back():

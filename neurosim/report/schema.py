@@ -147,7 +147,8 @@ class Summary(TypedDict):
     ``provenance`` are its own.
     ``instructions``, ``hbm``, ``flops``, ``mfu``, ``mbu`` and ``roofline`` are of all cores together, over that
     makespan, with all their engines and the HBM that they share; ``sbuf`` and ``psum`` are those of the fullest core.
-    ``cores`` has the part of each.
+    ``cores`` has the part of each. ``schedule`` says in which order engines took their instructions: ``compiler`` or
+    ``program``.
     """
 
     schema: str
@@ -155,6 +156,7 @@ class Summary(TypedDict):
     kernel: str
     chip: str
     nki_version: str
+    schedule: str
     core: int
     cores: list[CoreSummary]
     tensors: list[TensorSummary]

@@ -81,6 +81,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "kernel": kernel_name,
         "chip": chip.name,
         "nki_version": str(program.nki_version),
+        "schedule": timeline.schedule,
         "core": timeline.core,
         "cores": [own],
         "tensors": _tensors(program),

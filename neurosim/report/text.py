@@ -102,7 +102,8 @@ def _time(summary: Summary) -> str:
     parts = f"{total} = launch {launch} + kernel {kernel}" if summary["launch_ps"] else f"{kernel} without a launch"
     if len(summary["cores"]) > 1:
         return f"{parts}, which ends with core {summary['core']}"
-    return f"{parts}; shares below are of the kernel's {kernel}"
+    order = ", engines in program order" * (summary["schedule"] == "program")
+    return f"{parts}{order}; shares below are of the kernel's {kernel}"
 
 
 def _compute(summary: Summary) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 
 from neurosim.chip import Chip
 from neurosim.program import Program
-from neurosim.timing.lower import Plan
-from neurosim.timing.schedule import Schedule
+from neurosim.timing.events.tables import Table, Tables
 from neurosim.timing.timeline import (
     ENGINES,
     OP_DTYPE,
@@ -26,28 +24,31 @@ from neurosim.timing.timeline import (
 from neurosim.work import Matmul, Transfer
 
 
-def timelines(program: Program, chip: Chip, plan: Plan, done: Schedule, launch_ps: int) -> dict[int, Timeline]:
+def timelines(
+    program: Program, chip: Chip, cores: tuple[int, ...], tables: Tables, *, schedule: str, launch_ps: int
+) -> dict[int, Timeline]:
     """Return a timeline per core."""
-    names = unit_names(chip)
-    owners = np.array(program.cores, dtype=np.int64)
-    signatures = np.array(program.signature_ids, dtype=np.int64)
-    complete_ps = np.array(done.completes_ps, dtype=np.int64)
+    names, every = unit_names(chip), tables.records
+    owners = every.unit // len(ENGINES)
     columns: dict[str, Any] = {
-        "start_ps": np.array(done.starts_ps, dtype=np.int64),
-        "complete_ps": complete_ps,
-        "reason": np.array(done.reasons, dtype=np.int8),
-        "waited_for": np.array(done.waited_for, dtype=np.int64),
-        "queued_behind": np.array(done.queued_behind, dtype=np.int64),
+        "start_ps": every.start_ps.copy(),
+        "complete_ps": every.complete_ps.copy(),
+        "reason": every.reason.astype(np.int8),
+        "waited_for": every.waited_for.astype(np.int64),
+        "queued_behind": every.queued_behind.astype(np.int64),
     }
-    instructions = _rows(done.ops, 6)
+    instructions, moves = tables.ops[: tables.totals[0].ops], tables.moves[: tables.totals[0].moves]
     result = {}
-    for index, core in enumerate(plan.cores):
-        records = np.flatnonzero(owners == core)
-        ops = arrange(np.concatenate([_instructions(instructions, index), _transfers(done.movers[index].log)]))
-        makespan_ps = max(int(complete_ps[records].max(initial=0)), int(ops["end_ps"].max(initial=0)))
+    for index, core in enumerate(cores):
+        records = np.flatnonzero(owners == index)
+        ops = arrange(
+            np.concatenate([_instructions(instructions, index), _transfers(moves[owners[moves.record] == index])])
+        )
+        makespan_ps = max(int(columns["complete_ps"][records].max(initial=0)), int(ops["end_ps"].max(initial=0)))
         result[core] = Timeline(
             core=core,
             chip=chip,
+            schedule=schedule,
             makespan_ps=makespan_ps,
             launch_ps=launch_ps,
             units=names,
@@ -55,36 +56,32 @@ def timelines(program: Program, chip: Chip, plan: Plan, done: Schedule, launch_p
             engines=accounts(ops, names, makespan_ps),
             records=records,
             **columns,
-            **_totals(program, chip, signatures[records]),
+            **_totals(program, chip, every.signature[records]),
         )
     return result
 
 
-def _rows(flat: array[int], width: int) -> Ints:
-    return np.array(flat, dtype=np.int64).reshape(-1, width)
-
-
-def _instructions(rows: Ints, core_index: int) -> NDArray[Any]:
+def _instructions(rows: Table, core_index: int) -> NDArray[Any]:
     """Return the ops of one core's engines."""
-    rows = rows[rows[:, 1] // len(ENGINES) == core_index]
+    rows = rows[rows.unit // len(ENGINES) == core_index]
     ops = np.zeros(len(rows), dtype=OP_DTYPE)
-    ops["record"], ops["unit"] = rows[:, 0], rows[:, 1] % len(ENGINES)
-    ops["kind"], ops["reason"] = rows[:, 2], rows[:, 3]
-    ops["start_ps"], ops["end_ps"] = rows[:, 4], rows[:, 5]
+    for name in ("record", "kind", "reason", "start_ps", "end_ps"):
+        ops[name] = rows[name]
+    ops["unit"] = rows.unit % len(ENGINES)
     return ops
 
 
-def _transfers(log: array[int]) -> NDArray[Any]:
-    """Return the ops of one core's DMA engines; a row of the log may stand for several engines."""
-    rows = _rows(log, 6)
-    counts = rows[:, 2]
+def _transfers(rows: Table) -> NDArray[Any]:
+    """Return the ops of one core's DMA engines; a row may stand for several engines."""
+    counts = rows["count"]
     ends = np.cumsum(counts)
-    engine = np.arange(counts.sum()) + np.repeat(rows[:, 1] - ends + counts, counts)
-    rows = np.repeat(rows, counts, axis=0)
+    engine = np.arange(counts.sum()) + np.repeat(rows.engine - ends + counts, counts)
+    rows = np.repeat(rows, counts)
     ops = np.zeros(len(rows), dtype=OP_DTYPE)
-    ops["record"], ops["unit"] = rows[:, 0], len(ENGINES) + engine
+    for name in ("record", "start_ps", "end_ps", "held_ps"):
+        ops[name] = rows[name]
+    ops["unit"] = len(ENGINES) + engine
     ops["kind"], ops["reason"] = Op.TRANSFER, Stall.DESCRIPTORS
-    ops["start_ps"], ops["end_ps"], ops["held_ps"] = rows[:, 3], rows[:, 4], rows[:, 5]
     return ops
 
 

@@ -1,4 +1,4 @@
-"""DMA: what a transfer costs, and sixteen engines that serve transfers in the order in which they arrive.
+"""DMA: what a transfer costs; when it moves is in ``events/movement.py``.
 
 A transfer goes through five stages; the numbers are trn2's:
 
@@ -22,8 +22,6 @@ efficiency curve below 2 KiB per partition and descriptors of 2 KiB and more in 
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from neurosim.chip import Chip, Dma
@@ -142,110 +140,3 @@ def _spread(descriptors: int, patterns: tuple[Pattern, ...], chip: Chip) -> list
         count = descriptors * (index + 1) // extent - descriptors * index // extent
         counts[partition * engines // chip.partitions] += count
     return [(engine, count) for engine, count in enumerate(counts) if count]
-
-
-class Movement(NamedTuple):
-    """When a transfer moved.
-
-    Attributes:
-        end_ps: when its last byte has arrived.
-        behind: the transfer that held it up, -1 if none did.
-    """
-
-    end_ps: int
-    behind: int
-
-
-class SharedHbm:
-    """One stack of HBM that several cores take turns at. Requests must come in order of the transfers' arrival.
-
-    Each takes the first time that is free, in as many pieces as the others have left: so the cores together get no
-    more than its bandwidth, and one core alone gets what it always gets.
-    """
-
-    def __init__(self) -> None:
-        self._busy: list[tuple[int, int]] = []  # what is taken, in order, neighbours joined
-
-    def take(self, arrival_ps: int, begin_ps: int, duration_ps: int) -> int:
-        """Take ``duration_ps`` from ``begin_ps`` on and return when it is over.
-
-        Nothing will ask for times before ``arrival_ps`` any more.
-        """
-        busy = self._busy
-        while busy and busy[0][1] <= arrival_ps:
-            del busy[0]
-        index = bisect_right(busy, begin_ps, key=lambda taken: taken[1])
-        first, start, at, left = index, begin_ps, begin_ps, duration_ps
-        while True:
-            gap_end = busy[index][0] if index < len(busy) else at + left
-            if gap_end - at >= left:
-                end = at + left
-                break
-            left -= max(gap_end - at, 0)
-            at = busy[index][1]
-            index += 1
-        if first < index:
-            start = min(start, busy[first][0])
-        if first and busy[first - 1][1] == start:
-            first, start = first - 1, busy[first - 1][0]
-        busy[first:index] = [(start, end)]
-        return end
-
-
-class DmaEngines:
-    """The DMA engines of one core. Transfers must come in order of their arrival.
-
-    Attributes:
-        log: rows of (record, first engine, number of engines, start, end, time held up by HBM), flat.
-    """
-
-    def __init__(self, count: int, hbm: SharedHbm | None = None) -> None:
-        self.log = array("q")
-        self._hbm = hbm
-        self._free = [0] * count
-        self._is_level = True  # all engines are free from the same time on
-        self._hbm_free = 0
-        self._last = -1
-
-    def move(self, record: int, arrival_ps: int, cost: TransferCost, turn: int) -> Movement:
-        """Serve one transfer. ``turn`` is the first engine of a transfer that may begin anywhere."""
-        free = self._free
-        if cost.level and self._is_level:
-            begin = max(arrival_ps, free[0])
-            hbm_begin = max(begin, self._hbm_free)
-            hbm_end = self._through_hbm(arrival_ps, hbm_begin, cost.hbm_ps)
-            moved = begin + cost.shares[0][1]
-            end = moved if moved > hbm_end else hbm_end
-            self.log.extend((record, 0, len(free), begin, end, end - moved))
-            held_up = begin > arrival_ps or hbm_begin > begin
-            self._free = [end] * len(free)
-        else:
-            begin, hbm_begin, hbm_end, end = self._move_unevenly(record, arrival_ps, cost, turn)
-            held_up = begin > arrival_ps or hbm_begin > begin
-        self._hbm_free = hbm_end
-        behind = self._last if held_up else -1
-        self._last = record
-        arrived = max(begin, hbm_begin) + cost.payload_ps
-        return Movement(arrived if arrived > end else end, behind)
-
-    def _through_hbm(self, arrival_ps: int, begin_ps: int, duration_ps: int) -> int:
-        """Return when a transfer's bytes have gone through HBM, which other cores may use, too."""
-        if self._hbm is None or not duration_ps:
-            return begin_ps + duration_ps
-        return self._hbm.take(arrival_ps, begin_ps, duration_ps)
-
-    def _move_unevenly(self, record: int, arrival_ps: int, cost: TransferCost, turn: int) -> tuple[int, int, int, int]:
-        """Serve engine by engine; return last start, start and end at HBM, and last end."""
-        free, count = self._free, len(self._free)
-        shares = cost.shares
-        if cost.turns:
-            shares = tuple(((engine + turn) % count, ps) for engine, ps in shares)
-        begins = [max(arrival_ps, free[engine]) for engine, _ in shares]
-        hbm_begin = max(min(begins), self._hbm_free)
-        hbm_end = self._through_hbm(arrival_ps, hbm_begin, cost.hbm_ps)
-        for (engine, ps), begin in zip(shares, begins, strict=True):
-            end = max(begin + ps, hbm_end)
-            self.log.extend((record, engine, 1, begin, end, end - begin - ps))
-            free[engine] = end
-        self._is_level = min(free) == max(free)
-        return max(begins), hbm_begin, hbm_end, max(free[engine] for engine, _ in shares)

@@ -111,6 +111,7 @@ class Timeline:
     Attributes:
         core: which core.
         chip: what was timed.
+        schedule: by which rule engines took their instructions: ``program`` or ``compiler``.
         makespan_ps: from the start of the body to the last completion.
         launch_ps: what the call costs beside the body; not part of the makespan.
         units: names of the engines, in the order of ``ops["unit"]``.
@@ -129,6 +130,7 @@ class Timeline:
 
     core: int
     chip: Chip
+    schedule: str
     makespan_ps: int
     launch_ps: int
     units: tuple[str, ...]

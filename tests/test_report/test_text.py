@@ -28,6 +28,7 @@ def summary() -> dict[str, Any]:
         "neurosim": "0.1.0",
         "kernel": "matmul",
         "chip": "trn2",
+        "schedule": "compiler",
         "core": 0,
         "cores": [{"core": 0}],
         "notes": {},

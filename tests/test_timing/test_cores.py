@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from neurosim.engines import Engine, Memory
 from neurosim.errors import SimulatorBug
 from neurosim.timing import Stall, time
-from neurosim.timing.dma import SharedHbm
+from neurosim.timing.events.movement import take
+from neurosim.timing.events.tables import SPAN, TOTALS, table
 from neurosim.work import Handshake, Transfer
 
 
@@ -36,7 +37,7 @@ def test_both_go_on_when_the_last_is_there(builder, trn2):
         last = builder.lanes("iota", own[1], engine=Engine.gpsimd, core=1)
     meeting = barrier(builder, shared)
     after = [builder.lanes("iota", own[core], engine=Engine.gpsimd, core=core) for core in (0, 1)]
-    cores = time(builder.program, trn2)
+    cores = time(builder.program, trn2, schedule="program")
     both = cores[0]
     assert both.start_ps[meeting[0]] == both.start_ps[meeting[1]]
     assert both.start_ps[meeting[1]] >= both.start_ps[last]
@@ -58,7 +59,7 @@ def test_other_engines_go_on(builder, trn2):
         builder.lanes("iota", slow, engine=Engine.gpsimd, core=1)
     meeting = barrier(builder, builder.hbm())
     late = builder.lanes("copy", tile, other)
-    timeline = time(builder.program, trn2)[0]
+    timeline = time(builder.program, trn2, schedule="program")[0]
     assert timeline.complete_ps[late] < timeline.start_ps[meeting[0]]
 
 
@@ -76,7 +77,7 @@ def test_what_comes_before_is_done_and_what_comes_after_is_not(builder, trn2):
         builder.program.slots[-3] = core * 64 * 2048
     meeting = barrier(builder, shared)
     loads = [builder.dma(builder.tile(), shared, core=core) for core in (0, 1)]
-    timeline = time(builder.program, trn2)[0]
+    timeline = time(builder.program, trn2, schedule="program")[0]
     done = max(timeline.complete_ps[store] for store in stores)
     assert timeline.start_ps[meeting[0]] == timeline.start_ps[meeting[1]] == done + ps(trn2.sync.semaphore_ns)
     for load in loads:
@@ -93,7 +94,7 @@ def test_the_measured_sendrecv(builder, trn2):
     """4 KiB between two cores of trn2: 354 ns."""
     tiles = [builder.tile(8) for _ in range(4)]
     first = swap(builder, (Handshake(4096),), tiles)
-    timeline = time(builder.program, trn2)[1]
+    timeline = time(builder.program, trn2, schedule="program")[1]
     assert (timeline.complete_ps[first[1]] - timeline.start_ps[first[1]]) / 1000 == pytest.approx(354, rel=0.01)
 
 
@@ -105,7 +106,7 @@ def test_a_transfer_is_there_when_both_are(builder, trn2):
     work = (Transfer(128, 256, 1 << 15, 1 << 15, Memory.sbuf, Memory.sbuf, "swdge"),)
     first = swap(builder, work, tiles)
     alone = [builder.lanes("copy", builder.tile(64), tiles[2 + core], core=core) for core in (0, 1)]
-    cores = time(builder.program, trn2)
+    cores = time(builder.program, trn2, schedule="program")
     timeline = cores[0]
     assert timeline.complete_ps[first[0]] == timeline.complete_ps[first[1]]
     assert min(timeline.start_ps[record] for record in alone) >= timeline.complete_ps[first[0]]
@@ -120,7 +121,7 @@ def test_two_meet_and_no_more(builder, trn2):
     builder.lanes("memset", builder.tile())
     builder.program.meetings.append((0, 1))
     with pytest.raises(SimulatorBug, match="1 cores meet"):
-        time(builder.program, trn2)
+        time(builder.program, trn2, schedule="program")
 
 
 # -- HBM --------------------------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def test_a_core_alone_is_timed_as_ever(new_builder, trn2):
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20), st.integers(1, 12)), max_size=25))
 def test_shared_hbm_against_slots(requests):
     """Time in slots of one: each request takes the first free ones from its beginning on."""
-    hbm, taken = SharedHbm(), set()
+    spans, totals, taken = table(SPAN, 60), table(TOTALS, 1), set()
     for arrival, late, duration in sorted(requests):
         begin, left = arrival + late, duration
         at = begin
@@ -176,7 +177,7 @@ def test_shared_hbm_against_slots(requests):
                 taken.add(at)
                 left -= 1
             at += 1
-        assert hbm.take(arrival, begin, duration) == at
-    busy = [slot for start, end in hbm._busy for slot in range(start, end)]
+        assert take(spans, totals, arrival, begin, duration) == at
+    busy = [slot for span in spans[: totals[0].spans] for slot in range(span.start_ps, span.end_ps)]
     assert len(busy) == len(set(busy))
     assert set(busy) <= taken

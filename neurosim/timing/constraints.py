@@ -1,0 +1,354 @@
+"""What must come before what: a program's constraints, as the tables that the loop over events works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.chip import Chip
+from neurosim.dependences import Dependence, Operands, dependences
+from neurosim.engines import Memory
+from neurosim.errors import SimulatorBug
+from neurosim.lifetimes import SPILLS, check_capacity, lifetimes
+from neurosim.program import Program
+from neurosim.timing.events.tables import (
+    CORE,
+    EDGE,
+    GROUP,
+    HEAP,
+    MOVE,
+    NEVER,
+    OP,
+    POOL,
+    POOL_TILE,
+    QUEUE,
+    RECORD,
+    SPAN,
+    TILE,
+    TOTALS,
+    TRANSFER,
+    UNIT,
+    Ints,
+    Table,
+    Tables,
+    table,
+)
+from neurosim.timing.laws import ARRAY_CUTS
+from neurosim.timing.timeline import ENGINES, Stall
+from neurosim.work import Transfer
+
+Bools = NDArray[np.bool_]
+
+_STATIC: Final = "none"
+"""The kind of descriptor generation whose rings take any number of DMAs."""
+
+
+class Costs(NamedTuple):
+    """What signatures cost (``COST``), with the steps (``STEP``) and the shares (``SHARE``) of all of them."""
+
+    costs: Table
+    steps: Table
+    shares: Table
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What the constraints are made from, by record.
+
+    Attributes:
+        signatures, units, cores: the signature, the engine counted over all cores, the number of the core.
+        is_dma: whether DMA engines do its work.
+        partners: the other core's record of the same meeting, -1 for none.
+    """
+
+    signatures: Ints
+    units: Ints
+    cores: Ints
+    is_dma: Bools
+    partners: Ints
+
+
+def tables_of(
+    program: Program, chip: Chip, costs: Costs, engines: Ints, window: int, **figures: int
+) -> tuple[tuple[int, ...], Tables]:
+    """Return the cores' numbers, and the tables of a program before anything has happened.
+
+    Args:
+        program, chip: what is timed, and on what.
+        costs: what signatures cost.
+        engines: by signature, the index of its engine.
+        window: how many records an engine may look at; with more than one, engines keep the order of what they read
+            and overwrite by constraints.
+        figures: more columns of ``TOTALS``.
+    """
+    names, made = _columns(program, costs, engines)
+    count, unit_count = len(program), len(names) * len(ENGINES)
+    unit_records, unit_starts, positions = _streams(made.units, unit_count)
+    queues, of_queue = _queues(program, made, chip.dma.queue_depth)
+    groups, of_group, group_starts = _groups(made, costs.costs["table"][made.signatures], of_queue, unit_count)
+    edges, edge_starts, edge_splits = _edges(program, made, chip, moves=window > 1)
+    tiles, pools, pool_tiles = _pools(program, chip, names, made.cores)
+    touches, touch_starts = _touches(program, tiles)
+    groups["first"] += count  # behind the heaps of the units
+    records = _record_table(
+        program,
+        made,
+        position=positions,
+        group=of_group,
+        queue=of_queue,
+        turn=_turns(made, costs, chip.dma.engines),
+        remaining=np.bincount(edges.consumer, minlength=count) + np.bincount(pool_tiles.record, minlength=count),
+        edge_start=edge_starts[:-1],
+        edge_split=edge_splits,
+        edge_end=edge_starts[1:],
+        touch_start=touch_starts[:-1],
+        touch_end=touch_starts[1:],
+    )
+    figures |= {"window": window, "dma_engines": chip.dma.engines, "shares_hbm": len(names) > 1}
+    return tuple(names.tolist()), Tables(
+        **costs._asdict(),
+        records=records,
+        edges=edges,
+        touches=touches,
+        units=_unit_table(unit_starts, group_starts),
+        unit_records=unit_records,
+        groups=groups,
+        queues=queues,
+        tiles=tiles,
+        pools=pools,
+        pool_tiles=pool_tiles,
+        cores=table(CORE, len(names), level=1, last=-1),
+        **_rooms(made, costs, len(pool_tiles)),
+        cells_free_ps=np.zeros((unit_count, ARRAY_CUTS**2), dtype=np.int64),
+        movers_free_ps=np.zeros((len(names), chip.dma.engines), dtype=np.int64),
+        totals=table(TOTALS, 1, events_first=2 * count, **figures),
+    )
+
+
+def _record_table(program: Program, records: _Records, **columns: Ints) -> Table:
+    """Return the records, of which nothing is known yet."""
+    return table(
+        RECORD,
+        len(program),
+        signature=records.signatures,
+        unit=records.units,
+        epoch=_epochs(records),
+        partner=records.partners,
+        **columns,
+        **dict.fromkeys(("waited_for", "queued_behind", "complete_ps", "arrival_ps", "moved_ps"), -1),
+    )
+
+
+def _unit_table(starts: Ints, group_starts: Ints) -> Table:
+    """Return the units, which have done nothing yet."""
+    return table(
+        UNIT,
+        len(starts) - 1,
+        start=starts[:-1],
+        end=starts[1:],
+        future_first=starts[:-1],
+        group_start=group_starts[:-1],
+        group_end=group_starts[1:],
+        wake_ps=NEVER,
+        **dict.fromkeys(("last", "table", "quadrants"), -1),
+    )
+
+
+def _rooms(records: _Records, costs: Costs, tiles: int) -> dict[str, Table]:
+    """Return the tables whose rows are written before they are read; memory that is not used costs nothing."""
+    every, dmas = costs.costs[records.signatures], int(records.is_dma.sum())
+    ops = np.maximum(2 * every["pairs"], every["step_end"] - every["step_start"] + (every["table"] >= 0))
+    moves = every["share_end"] - every["share_start"]
+    rows = {
+        "heap": (HEAP, 2 * len(every) + dmas + tiles),
+        "spans": (SPAN, 2 * dmas + 1),
+        "ops": (OP, int(ops.sum()) + dmas),
+        "moves": (MOVE, int(moves.sum())),
+    }
+    made = {name: np.empty(count, dtype=form).view(np.recarray) for name, (form, count) in rows.items()}
+    return {**made, "queue_records": np.empty(dmas, dtype=np.int64)}
+
+
+def _column(values: object) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
+def _starts(counts: Ints) -> Ints:
+    """Return where each of several rows begins that lie one after the other, and the end."""
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
+def _columns(program: Program, costs: Costs, engines: Ints) -> tuple[Ints, _Records]:
+    """Return the cores' numbers, and what the constraints are made from."""
+    signatures = _column(program.signature_ids)
+    names, cores = np.unique(_column(program.cores), return_inverse=True)
+    names = names if len(names) else np.zeros(1, dtype=np.int64)  # an empty program has a core all the same
+    units = cores * len(ENGINES) + engines[signatures]
+    is_dma = (costs.costs["kind"] == TRANSFER)[signatures]
+    return names, _Records(signatures, units, cores, is_dma, _partners(program))
+
+
+def _partners(program: Program) -> Ints:
+    """Return, by record, the record of the other core that it meets, -1 where it meets none."""
+    partners = np.full(len(program), -1, dtype=np.int64)
+    for first, count in program.meetings:
+        if count != 2:
+            raise SimulatorBug(f"timing: {count} cores meet at record {first}, and a launch has at most two")
+        partners[first], partners[first + 1] = first + 1, first
+    return partners
+
+
+def _streams(units: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    """Return the records of all units in program order, where each unit's begin, and how many of it come before."""
+    order = np.argsort(units, kind="stable")
+    starts = _starts(np.bincount(units, minlength=count))
+    positions = np.empty_like(order)
+    positions[order] = np.arange(len(order)) - starts[units[order]]
+    return order, starts, positions
+
+
+def _epochs(records: _Records) -> Ints:
+    """Return a number that grows at each meeting of a record's core, and behind it."""
+    epochs = np.zeros(len(records.cores), dtype=np.int64)
+    meets = records.partners >= 0
+    if meets.any():
+        for core in np.unique(records.cores):
+            mine = records.cores == core
+            epochs[mine] = 2 * np.cumsum(meets[mine]) - meets[mine]
+    return epochs
+
+
+def _queues(program: Program, records: _Records, depth: int) -> tuple[Table, Ints]:
+    """Return the DMA queues, and each DMA's, -1 for the rest."""
+    kinds: dict[str, int] = {}
+    kind = np.zeros(len(program.signatures), dtype=np.int64)
+    for index, signature in enumerate(program.signatures):
+        for item in signature.work:
+            if isinstance(item, Transfer):
+                kind[index] = kinds.setdefault(item.generation, len(kinds))
+    dmas = np.flatnonzero(records.is_dma)
+    width = max(len(kinds), 1)
+    names, queue = np.unique(records.units[dmas] * width + kind[records.signatures[dmas]], return_inverse=True)
+    counts = np.bincount(queue, minlength=len(names))
+    depths = np.where(names % width == kinds.get(_STATIC, -1), counts + 1, depth)
+    queues = np.full(len(records.units), -1, dtype=np.int64)
+    queues[dmas] = queue
+    return table(QUEUE, len(names), start=_starts(counts)[:-1], depth=depths), queues
+
+
+def _groups(records: _Records, tables: Ints, queues: Ints, unit_count: int) -> tuple[Table, Ints, Ints]:
+    """Return the groups, each record's, and the first one of each unit."""
+    count = max(int(tables.max(initial=-1)), int(queues.max(initial=-1))) + 2
+    keys = (records.units * count + tables + 1) * count + queues + 1
+    names, groups = np.unique(keys, return_inverse=True)
+    first = _starts(np.bincount(groups, minlength=len(names)))[:-1]
+    made = table(GROUP, len(names), first=first, table=names // count % count - 1, queue=names % count - 1)
+    return made, groups, np.searchsorted(names // count**2, np.arange(unit_count + 1))
+
+
+def _edges(program: Program, records: _Records, chip: Chip, *, moves: bool) -> tuple[Table, Ints, Ints]:
+    """Return edges by producer, where each producer's begin, and which of them wait for its result.
+
+    A result crosses to another engine through a semaphore. On one engine, a reader waits for the result,
+    through a semaphore of its own on some generations; a write after a read or a write needs no more than the
+    engine's own order.
+    """
+    found = dependences(program)
+    units, is_dma = records.units, records.is_dma
+    consumer = np.repeat(np.arange(len(units)), np.diff(found.starts))
+    producer, kind = found.producers, found.kinds
+    from_dma = is_dma[producer]
+    is_local = (units[consumer] == units[producer]) & ~from_dma
+    in_order = is_local & ((kind == Dependence.WAR) | (kind == Dependence.WAW)) & ~is_dma[consumer]
+    # those that meet start together, and neither waits for what the other leaves behind
+    keep = records.partners[consumer] != producer
+    if not moves:
+        keep &= ~in_order
+    semaphore_ps, own_semaphore_ps = (round(ns * 1000) for ns in (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns))
+    reasons = np.empty(len(Dependence), dtype=np.int64)
+    reasons[Dependence.RAW] = Stall.DATA_ENGINE
+    reasons[[Dependence.WAR, Dependence.WAW]] = Stall.OVERWRITE
+    reasons[Dependence.EDGE] = Stall.EDGE
+    reasons[Dependence.MEET] = Stall.LOOP
+    reason = reasons[kind]
+    reason[from_dma & (kind == Dependence.RAW)] = Stall.DATA_DMA
+    delay = np.where(is_local, own_semaphore_ps, semaphore_ps)
+    kept = np.flatnonzero(keep)
+    order = kept[np.argsort(producer[kept] * 2 + ~in_order[kept], kind="stable")]
+    starts = _starts(np.bincount(producer[order], minlength=len(units)))
+    splits = starts[:-1] + np.bincount(producer[order], weights=in_order[order], minlength=len(units)).astype(np.int64)
+    made = table(EDGE, len(order), consumer=consumer[order], delay_ps=delay[order], reason=reason[order])
+    return made, starts, splits
+
+
+def _turns(records: _Records, costs: Costs, engines: int) -> Ints:
+    """Let transfers without partitions take turns, so that small ones do not all land on the first engine."""
+    shares = costs.costs["share_end"] - costs.costs["share_start"]
+    width = (shares * costs.costs["may_turn"]).astype(np.int64)[records.signatures]
+    turns = np.zeros(len(width), dtype=np.int64)
+    for core in np.unique(records.cores):
+        mine = records.cores == core
+        turns[mine] = (np.cumsum(width[mine]) - width[mine]) % engines
+    return np.where(width > 0, turns, 0)
+
+
+def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Table, Table, Table]:
+    """Return all storages, the memories whose tiles, all together, need more than there is, and these tiles."""
+    tiles = table(TILE, len(program.storages), pool=-1, death_by=-1, death_ps=-1)
+    found: list[tuple[int, Ints, Ints]] = []
+    limits = {
+        Memory.sbuf: chip.sbuf.partition_bytes,
+        Memory.psum: chip.psum.banks * chip.psum.bank_bytes,
+    }
+    if SPILLS not in program.notes:
+        life = lifetimes(program)
+        reserved = _reserved(program, cores)
+        storages, first = _column(list(life.first_write)), _column(list(life.first_write.values()))
+        tiles.size_bytes[storages] = list(life.size_bytes.values())
+        for memory, limit in limits.items():
+            here = np.array([program.storages[storage].memory is memory for storage in life.first_write], dtype=bool)
+            for number in range(len(names)):
+                mine = here & (cores[first] == number)
+                capacity_bytes = limit - reserved.get((number, memory), 0)
+                if tiles.size_bytes[storages[mine]].sum() > capacity_bytes:
+                    order = np.lexsort((storages[mine], first[mine]))
+                    tiles.pool[storages[mine]] = len(found)
+                    found.append((capacity_bytes, storages[mine][order], first[mine][order]))
+        if found:  # a chip with less space than the program was recorded for may not hold it at all
+            check_capacity(program, chip.name, limits[Memory.sbuf], limits[Memory.psum])
+    starts = _starts(_column([len(storages) for _, storages, _ in found]))
+    pools = table(POOL, len(found), next=starts[:-1], end=starts[1:], free_bytes=[capacity for capacity, _, _ in found])
+    in_order = [np.concatenate([_column([]), *(each[index] for each in found)]) for index in (1, 2)]
+    return tiles, pools, table(POOL_TILE, len(in_order[0]), tile=in_order[0], record=in_order[1])
+
+
+def _reserved(program: Program, cores: Ints) -> dict[tuple[int, Memory], int]:
+    """Return the bytes per partition that planes (tensors with an address) keep for themselves."""
+    planes = [index for index, storage in enumerate(program.storages) if storage.role == "plane"]
+    reserved: dict[tuple[int, Memory], int] = {}
+    if not planes:
+        return reserved
+    operands = Operands.of(program)
+    is_plane = np.isin(operands.storage, planes)
+    pairs = np.stack([cores[operands.record[is_plane]], operands.storage[is_plane]], axis=1)
+    for number, plane in np.unique(pairs, axis=0).tolist():
+        info = program.storages[plane]
+        reserved[number, info.memory] = reserved.get((number, info.memory), 0) + info.reserved_bytes
+    return reserved
+
+
+def _touches(program: Program, tiles: Table) -> tuple[Ints, Ints]:
+    """Return the accesses to pooled tiles, and where each record's begin; count them in ``tiles``."""
+    pooled = tiles.pool >= 0
+    if not pooled.any():
+        return np.empty(0, dtype=np.int64), np.zeros(len(program) + 1, dtype=np.int64)
+    operands = Operands.of(program)
+    keep = pooled[operands.storage]
+    touched = operands.storage[keep]
+    tiles["touches"] = np.bincount(touched, minlength=len(tiles))
+    return touched, _starts(np.bincount(operands.record[keep], minlength=len(program)))
