@@ -30,7 +30,7 @@ class Memory(Enum):
     sbuf = "sbuf"
     psum = "psum"
     private_hbm = "private_hbm"
-    hbm = "private_hbm"
+    hbm = "private_hbm"  # noqa: PIE796 (NKI says so)
     shared_hbm = "shared_hbm"
     state = "state"
 

@@ -562,7 +562,7 @@ class NkiTensor(NoOperators):
         index · stride of axis ``indirect_dim`` of this view.
 
         Raises:
-            OutOfBounds: the pattern leaves the tensor.
+            OutOfBounds: the pattern leaves the tensor and is used.
             IllegalOperand: a malformed pattern or index, or a pattern that skips partitions.
         """
         from neurosim.access_pattern import access_pattern  # patterns are views too

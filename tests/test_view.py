@@ -537,16 +537,28 @@ def test_ap_reinterprets():
 )
 def test_ap_refuses(call, error, message):
     with pytest.raises(error) as caught:
-        asked(call)
+        asked(lambda t: nisa.memset(call(t), 0) and None)
     assert re.search(message, str(caught.value), re.DOTALL)
     assert "t[128, 64] float32 in SBUF" in str(caught.value) or "t [128, 64] float32 in SBUF" in str(caught.value)
 
 
 def test_ap_in_hbm_stays_within_the_tensor():
     with pytest.raises(OutOfBounds, match="reaches elements 0 to 24"):
-        asked(lambda t: t.ap([[6, 5], [1, 1]]), (4, 6), buffer=nl.shared_hbm)
+        asked(lambda t: nl.load(t.ap([[6, 5], [1, 1]])) and None, (4, 6), buffer=nl.shared_hbm)
     with pytest.raises(OutOfBounds, match="24 elements of the tensor"):
-        asked(lambda t: t[3].ap([[1, 7]]), (4, 6), buffer=nl.hbm)
+        asked(lambda t: t[3].ap([[1, 7]])[0:1] and None, (4, 6), buffer=nl.hbm)
+
+
+@pytest.mark.parametrize("use", [nl.load, lambda view: view[0:1], lambda view: view.permute((1, 0))])
+def test_a_pattern_that_leaves_its_tensor_may_be_made_and_not_used(use):
+    def question(t):
+        made = t.ap([[6, 5], [1, 5]])
+        return made.shape, made.is_indirect(), made.dtype is t.dtype
+
+    assert asked(question, (4, 6), buffer=nl.hbm) == ((5, 5), False, True)
+    with pytest.raises(OutOfBounds, match="reaches elements 0 to 28") as caught:
+        asked(lambda t: use(t.ap([[6, 5], [1, 5]])) and None, (4, 6), buffer=nl.hbm)
+    assert any("test_view.py" in line for line in caught.value.where)
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
