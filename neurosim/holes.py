@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from neurosim.errors import Uninitialized
-from neurosim.memory import HoleOrigin, Mask
+from neurosim.memory import Allocation, HoleOrigin, Mask
 from neurosim.view import NkiTensor
 
 Holes = dict[str, Mask]
@@ -27,6 +27,33 @@ def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
         ),
         advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written; "
         "of two cores, the one that reads what the other writes waits for it first (nisa.core_barrier)",
+    )
+
+
+def check_owners(mnemonic: str, name: str, tensor: NkiTensor, allocations: Sequence[Allocation], strict: bool) -> None:
+    """Check that what is read was not last written through another tensor at the same addresses.
+
+    Some elements may be left of an older tensor unless the operand is ``strict``: to this one nobody wrote them.
+
+    Raises:
+        Uninitialized: a newer tensor overwrote some, or an older one wrote what may not be unwritten.
+    """
+    allocation = tensor.allocation
+    owners = allocation.storage.foreign_owners(tensor, allocation.index)
+    if owners is None:
+        return
+    last = int(owners.max())
+    if last < allocation.index and not strict and not owners.all():
+        return
+    other = allocations[last - 1]
+    what = "was overwritten through" if last > allocation.index else "was not written since"
+    raise Uninitialized(
+        f"{mnemonic}: {name} {tensor.describe()} {what} {other.describe()}",
+        numbers=(
+            f"{allocation.label} allocated at {first_line(allocation.where)}",
+            f"{other.label} allocated at {first_line(other.where)}",
+        ),
+        advice="the two share addresses: read before the other is written, or move one of them",
     )
 
 

@@ -21,7 +21,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
 from neurosim.handle import NkiInstruction
 from neurosim.holes import Holes as Holes
-from neurosim.holes import first_line
+from neurosim.holes import check_owners
 from neurosim.holes import lanewise_holes as lanewise_holes
 from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
@@ -326,9 +326,9 @@ class Instruction:
                 kernel.check_allocation(self.mnemonic, name, tensor)
             storage = allocation.storage
             if operand.access is Access.READ:
-                if tensor.allocation.is_planed:
-                    self._check_owner(kernel, name, tensor)
-                if storage.state < WRITTEN and operand is not _USED:
+                if allocation.is_planed:
+                    check_owners(self.mnemonic, name, tensor, allocations, operand.strict or operand is _USED)
+                if (storage.state < WRITTEN or allocation.is_planed) and operand is not _USED:
                     mask = tensor.unwritten() if isinstance(tensor, IndirectTensor) else storage.unwritten(tensor)
                     if mask is not None:
                         holes[name] = mask
@@ -391,21 +391,6 @@ class Instruction:
         if operand.strict or mask.all():
             raise uninitialized(f"{self.mnemonic}: {name} {tensor.describe()}", bounding_box(mask), origin)
         return origin
-
-    def _check_owner(self, kernel: Kernel, name: str, tensor: NkiTensor) -> None:
-        allocation = tensor.allocation
-        foreign = allocation.storage.foreign_owner(tensor, allocation.index)
-        if foreign is not None:
-            other = kernel.allocations[foreign - 1]
-            what = "was overwritten through" if foreign > allocation.index else "was not written since"
-            raise Uninitialized(
-                f"{self.mnemonic}: {name} {tensor.describe()} {what} {other.describe()}",
-                numbers=(
-                    f"{allocation.label} allocated at {first_line(allocation.where)}",
-                    f"{other.label} allocated at {first_line(other.where)}",
-                ),
-                advice="the two share addresses: read before the other is written, or move one of them",
-            )
 
     def _define(
         self, kernel: Kernel, key: tuple[Any, ...], tensors: list[tuple[str, NkiTensor, Operand]]

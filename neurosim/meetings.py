@@ -16,6 +16,7 @@ from neurosim.cores import alone
 from neurosim.engines import Engine
 from neurosim.errors import IllegalOperand
 from neurosim.handle import NkiInstruction
+from neurosim.holes import check_owners
 from neurosim.instruction import Instruction, Operand
 from neurosim.kernel import Kernel
 from neurosim.lanes import Lanes
@@ -98,7 +99,7 @@ class Meeting(Instruction):
             kernel.check_allocation(self.mnemonic, name, tensor)
             if operand.access is Access.READ:
                 if tensor.allocation.is_planed:
-                    self._check_owner(kernel, name, tensor)
+                    check_owners(self.mnemonic, name, tensor, kernel.allocations, operand.strict)
                 mask = tensor.allocation.storage.unwritten(tensor)
                 if mask is not None:
                     visit.holes[name] = mask

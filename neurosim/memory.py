@@ -231,13 +231,15 @@ class Storage:
         else:
             owners[only] = owner
 
-    def foreign_owner(self, tensor: NkiTensor, owner: int) -> int | None:
-        """Return another tensor that wrote bytes under ``tensor`` last, or None."""
+    def foreign_owners(self, tensor: NkiTensor, owner: int) -> npt.NDArray[np.uint32] | None:
+        """Return for each element which other tensor wrote it last, 0 where none did, or None where none wrote any."""
         if self._owners is None:
             return None
         owners = tensor.over(self._owners, 1)
-        foreign = (owners != owner) & (owners != 0)
-        return int(owners[foreign][0]) if foreign.any() else None
+        foreign = np.where(owners == owner, np.uint32(0), owners)
+        if not foreign.any():
+            return None
+        return foreign.max(axis=-1) if foreign.ndim > len(tensor.shape) else foreign
 
 
 class SharedWrites:

@@ -512,6 +512,42 @@ def test_a_new_tensor_begins_unwritten_also_where_another_was():
         run(kernel)
 
 
+@pytest.mark.parametrize("rows", [4, 8])
+def test_what_is_left_of_an_older_tensor_travels_as_bytes_that_nobody_wrote(rows):
+    """Padding that a newer tensor leaves as it was may be moved about; it is no result."""
+
+    def kernel():
+        old = addressed((8, 16), (0, 0), name="old")
+        nisa.memset(dst=old, value=1.0)
+        new = addressed((8, 16), (0, 0), name="new")
+        nisa.memset(dst=new[0:4], value=2.0)
+        moved = nl.ndarray((8, 16), F)
+        nisa.tensor_copy(dst=moved, src=new)
+        return store(moved[0:rows])
+
+    if rows == 4:
+        np.testing.assert_array_equal(run(kernel), np.full((4, 16), 2, F))
+        return
+    with pytest.raises(Uninitialized) as caught:
+        run(kernel)
+    text = str(caught.value)
+    assert "unwritten here: [4:8, 0:16]" in text
+    assert "of new[8, 16] float32 in SBUF" in text
+
+
+def test_an_index_left_of_an_older_tensor_is_refused():
+    def kernel(table):
+        old = addressed((8, 1), (0, 0), nl.uint32, name="old")
+        nisa.memset(dst=old, value=1)
+        new = addressed((8, 1), (0, 0), nl.uint32, name="new")
+        nisa.memset(dst=new[0:4], value=2)
+        chosen = nl.ndarray((8, 3), F)
+        nisa.dma_copy(dst=chosen, src=table.vector_select(0, new))
+
+    with pytest.raises(Uninitialized, match=r"index of src new .*: bytes that nobody wrote"):
+        run(kernel, np.zeros((16, 3), F))
+
+
 def test_partitions_of_an_address():
     """Tensors side by side in partitions share nothing."""
 
