@@ -74,14 +74,14 @@ class Tracker:
         number, self._count = self._count, self._count + 1
         return number
 
-    def wrote(self, tensor: NkiTensor, stack: int, number: int | None = None) -> None:
-        """Note a write at a call stack; ``number`` of one that belongs to an earlier place than the present."""
+    def wrote(self, tensor: NkiTensor, kernel: Any, number: int | None = None) -> None:
+        """Note a write at this place; ``number`` of one that belongs to an earlier time than the present."""
         if not self._loops:
             return
         storage = tensor.allocation.storage
         if number is None:
             number, self._count = self._count, self._count + 1
-        self._stacks[number] = stack
+        self._stacks[number] = kernel.stack()
         writers = self._writers.get(storage.id)
         if tensor.size_bytes == storage.size_bytes and tensor.is_injective():
             self._writers[storage.id] = _Writers(number, tensor.dtype.size_bytes)
@@ -101,7 +101,12 @@ class Tracker:
         writers = self._writers.get(tensor.allocation.storage.id)
         if writers is None:
             return
-        found = np.atleast_1d(np.uint32(writers.uniform)) if writers.each is None else self._granules(writers, tensor)
+        if writers.each is None:
+            for loop in self._loops:
+                if loop.first <= writers.uniform < loop.current:
+                    self._refuse(writers.uniform, tensor, kernel, call)
+            return
+        found = self._granules(writers, tensor)
         for loop in self._loops:
             if loop.current > loop.first:
                 foreign = (found >= loop.first) & (found < loop.current)

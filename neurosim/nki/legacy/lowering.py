@@ -166,7 +166,7 @@ def spread_partitions(value: Tensor, call: str) -> Tensor:
     if value.par < 0 or value.shape[value.par] == 1 or value.buffer.is_hbm:
         return value
     along = value.root.par
-    if along < 0 or value.entries[along].steps[value.par]:
+    if along < 0 or value.layout.steps[along][value.par]:
         return value
     run = begin(call)
     source = value.resolve(call)

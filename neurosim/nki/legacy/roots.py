@@ -31,10 +31,12 @@ class Root:
         shape, dtype, buffer: of all of it.
         blocks: number of leading axes that count tiles.
         par: index of the partition axis, -1 in HBM.
+        tile_size: elements of one tile.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, buffer: Memory, blocks: int, par: int) -> None:
         self.shape, self.dtype, self.buffer, self.blocks, self.par = shape, dtype, buffer, blocks, par
+        self.tile_size = math.prod(shape[blocks:])
 
     def tile(self, block: tuple[int, ...], overwrites: bool = False) -> NkiTensor:
         """Return one tile; ``overwrites`` says that all of it is about to be overwritten."""
@@ -113,7 +115,7 @@ class Blocks(Root):
             if not overwrites:
                 with self._run.kernel.at(self._stack):
                     isa.memset(dst=found, value=fill_value(self._fill, self.dtype))
-                self._run.tracker.wrote(found, self._stack, self._number)
+                    self._run.tracker.wrote(found, self._run.kernel, self._number)
         return found
 
 

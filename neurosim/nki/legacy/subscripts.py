@@ -6,7 +6,7 @@ partition axis stays (an int keeps it with extent 1), and a tile has two axes at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,21 +35,39 @@ class Dynamic:
     __radd__ = __add__
 
 
-@dataclass(frozen=True)
+Entry = Any
+"""What stands in brackets for one axis, without its offset: 0 for an int, (extent, step) for a slice, (shape, steps)
+for an index tensor, None for a new axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brackets:
+    """What stands in brackets.
+
+    Attributes:
+        entries: per axis of the view, and per new axis.
+        offsets: per axis of the view, where the entry begins.
+        dynamic: by axis of the view, tiles of indices.
+    """
+
+    entries: tuple[Entry, ...]
+    offsets: tuple[int, ...]
+    dynamic: dict[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """What brackets select.
 
     Attributes:
         shape: of the result.
-        entries: per axis of the view, the index as an expression of the result's axes.
+        steps: per axis of the view, what one step along each of the result's axes adds to its index.
         par: the result's partition axis, -1 in HBM.
-        dynamic: by axis of the view, tiles of indices.
     """
 
     shape: tuple[int, ...]
-    entries: tuple[Affine, ...]
+    steps: tuple[tuple[int, ...], ...]
     par: int
-    dynamic: dict[int, Any]
 
 
 def expand(shape: tuple[int, ...], key: Any, what: Callable[[], str]) -> list[Any]:
@@ -66,8 +84,8 @@ def expand(shape: tuple[int, ...], key: Any, what: Callable[[], str]) -> list[An
     return keys
 
 
-def select(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], is_tile: Any) -> Selection:
-    """Work out what a key selects from a view.
+def read(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], is_tile: Any) -> Brackets:
+    """Read what stands in the brackets of a view.
 
     Args:
         shape: of the view.
@@ -76,31 +94,33 @@ def select(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], 
         what: describes the view, for messages.
         is_tile: says whether an entry is a tile of indices.
     """
-    keys = expand(shape, key, what)
-    entries: list[Any] = []
+    keys: Sequence[Any] = key if type(key) is tuple else (key,)
+    if len(keys) != len(shape) or any(entry is None or entry is Ellipsis for entry in keys):
+        keys = expand(shape, key, what)
+    entries: list[Entry] = []
+    offsets: list[int] = []
     dynamic: dict[int, Any] = {}
-    advanced: list[Affine] = []
-    ndim = max((entry.ndim for entry in keys if isinstance(entry, Affine)), default=0)
     axis = 0
     for entry in keys:
         if entry is None:
             entries.append(None)
             continue
-        extent = shape[axis]
         if is_tile(entry):
             entry = Dynamic(entry, Affine(entry.shape, (0,) * len(entry.shape), 0))
         if isinstance(entry, Dynamic):
             dynamic[axis] = entry.tile
-            entry = _upright(entry.plus, ndim)
+            entry = _upright(entry.plus, max(each.ndim for each in (*keys, entry.plus) if isinstance(each, Affine)))
         if isinstance(entry, np.ndarray):
             entry = _from_array(entry, what)
         if isinstance(entry, Affine):
-            advanced.append(entry)
+            entries.append((entry.shape, entry.steps))
+            offsets.append(entry.offset)
         else:
-            entry = _basic(entry, extent, axis, axis == par, what)
-        entries.append(entry)
+            start, extent, step = _basic(entry, shape[axis], axis, what)
+            entries.append(0 if extent == 0 and axis != par else (max(extent, 1), step))
+            offsets.append(start)
         axis += 1
-    return _combined(entries, advanced, par, dynamic)
+    return Brackets(tuple(entries), tuple(offsets), dynamic)
 
 
 def _upright(plus: Affine, ndim: int) -> Affine:
@@ -111,11 +131,13 @@ def _upright(plus: Affine, ndim: int) -> Affine:
     return Affine(plus.shape + (1,) * missing, plus.steps + (0,) * missing, plus.offset)
 
 
-def _basic(entry: Any, extent: int, axis: int, keep: bool, what: Callable[[], str]) -> Any:
-    """Return (start, extent, step) of a slice, or an int."""
+def _basic(entry: Any, extent: int, axis: int, what: Callable[[], str]) -> tuple[int, int, int]:
+    """Return (start, extent, step) of a slice; of an int with extent 0."""
     if isinstance(entry, DynamicSlice):
         entry = slice(entry.start, entry.start + entry.size)
-    if isinstance(entry, slice):
+    if type(entry) is slice:
+        if entry.start is None and entry.stop is None and entry.step is None and extent:
+            return 0, extent, 1
         bounds = (entry.start, entry.stop, entry.step)
         if not all(bound is None or is_int(bound) for bound in bounds):
             raise IllegalOperand(f"slice {entry} on axis {axis} of {what()} is not made of ints")
@@ -129,8 +151,7 @@ def _basic(entry: Any, extent: int, axis: int, keep: bool, what: Callable[[], st
         return start, count, step
     if is_int(entry):
         position = int(entry)
-        position += extent * (position < 0)
-        return (position, 1, 1) if keep else position
+        return position + extent * (position < 0), 0, 1
     raise IllegalOperand(
         f"index {entry!r} on axis {axis} of {what()} is not an int, a slice, an index tensor or a tile of indices"
     )
@@ -150,63 +171,55 @@ def _from_array(values: Any, what: Callable[[], str]) -> Affine:
     raise IllegalOperand(f"index of {what()}: an array that is no affine sequence of ints")
 
 
-def _combined(entries: list[Any], advanced: list[Affine], par: int, dynamic: dict[int, Any]) -> Selection:
+def combined(entries: tuple[Entry, ...], par: int) -> Selection:
     """Lay out the result's axes: those of index tensors together at the first of them, one per slice."""
-    common = broadcast(*(entry.shape for entry in advanced))
+    indices = [entry for entry in entries if _is_index(entry)]
+    common = broadcast(*(entry[0] for entry in indices))
     layout: list[Any] = []  # per result axis: ("slice", entry), ("new", None) or ("index", axis of common)
-    kinds = [isinstance(entry, Affine) or is_int(entry) for entry in entries]
-    together = advanced and "".join("x" if kind else " " for kind in kinds).strip().count(" ") == 0
-    if advanced and not together:
+    kinds = [entry == 0 or _is_index(entry) for entry in entries]
+    together = bool(indices) and "".join("x" if kind else " " for kind in kinds).strip().count(" ") == 0
+    if indices and not together:
         layout += [("index", place) for place in range(len(common))]
-    placed = bool(advanced) and not together
+    placed = bool(indices) and not together
     for position, entry in enumerate(entries):
         if entry is None:
             layout.append(("new", None))
-        elif isinstance(entry, tuple):
+        elif entry != 0 and not _is_index(entry):
             layout.append(("slice", position))
-        elif advanced and not placed and (isinstance(entry, Affine) or together):
+        elif indices and not placed:
             layout += [("index", place) for place in range(len(common))]
             placed = True
     first = next((at for at, (kind, _) in enumerate(layout) if kind == "index"), 0)
     shape = tuple(
-        common[where] if kind == "index" else 1 if kind == "new" else entries[where][1] for kind, where in layout
+        common[where] if kind == "index" else 1 if kind == "new" else entries[where][0] for kind, where in layout
     )
-    ndim = len(layout)
-    found: list[Affine] = []
+    found: list[tuple[int, ...]] = []
     for position, entry in enumerate(entries):
         if entry is None:
             continue
-        steps = [0] * ndim
-        offset = entry
-        if isinstance(entry, tuple):
-            offset = entry[0]
-            steps[layout.index(("slice", position))] = entry[2]
-        elif isinstance(entry, Affine):
-            placed_entry = entry.aligned(len(common))
-            steps[first : first + len(common)] = placed_entry.steps
-            offset = placed_entry.offset
-        found.append(Affine(shape, tuple(steps), int(offset)))
-    if par < 0:
-        return Selection(shape or (1,), tuple(_deeper(found) if not shape else found), -1, dynamic)
-    return _on_chip(shape, found, par, dynamic)
+        steps = [0] * len(layout)
+        if _is_index(entry):
+            steps[first : first + len(common)] = (0,) * (len(common) - len(entry[0])) + entry[1]
+        elif entry != 0:
+            steps[layout.index(("slice", position))] = entry[1]
+        found.append(Affine(shape, tuple(steps), 0).steps)
+    if par >= 0:
+        return _on_chip(shape, found, par)
+    if not shape:
+        return Selection((1,), tuple((0,) for _ in found), -1)
+    return Selection(shape, tuple(found), -1)
 
 
-def _deeper(found: list[Affine]) -> list[Affine]:
-    return [Affine((*entry.shape, 1), (*entry.steps, 0), entry.offset) for entry in found]
+def _is_index(entry: Any) -> bool:
+    return isinstance(entry, tuple) and isinstance(entry[0], tuple)
 
 
-def _on_chip(shape: tuple[int, ...], found: list[Affine], par: int, dynamic: dict[int, Any]) -> Selection:
+def _on_chip(shape: tuple[int, ...], found: list[tuple[int, ...]], par: int) -> Selection:
     """Say which axis is the partition axis; an int or an index of one partition keeps one with extent 1."""
-    along = [axis for axis, step in enumerate(found[par].steps) if step]
+    along = [axis for axis, step in enumerate(found[par]) if step]
     if along:
-        place = along[0]
-    else:
-        ones = [
-            axis for axis, extent in enumerate(shape) if extent == 1 and not any(entry.steps[axis] for entry in found)
-        ]
-        if ones:
-            place = ones[0]
-        else:
-            place, shape = 0, (1, *shape)
-            found = [Affine(shape, (0, *entry.steps), entry.offset) for entry in found]
-    return Selection(shape, tuple(found), place, dynamic)
+        return Selection(shape, tuple(found), along[0])
+    ones = [axis for axis, extent in enumerate(shape) if extent == 1 and not any(steps[axis] for steps in found)]
+    if ones:
+        return Selection(shape, tuple(found), ones[0])
+    return Selection((1, *shape), tuple((0, *steps) for steps in found), 0)

@@ -1,7 +1,7 @@
 """Legacy tensors: views by affine index expressions, of tiles whose partition axis need not come first.
 
-A view keeps, for each axis of what it is a view of, the index as an affine expression of the view's own axes. So a
-mask can still cut it to a box, and bounds are checked after that.
+A view keeps, for each axis of what it is a view of, the index as an affine expression of the view's own axes: its steps
+in a layout, and its offset. So a mask can still cut it to a box, and bounds are checked after that.
 
 Source: NKI 0.1 documentation, ``nki.tensor``; tiles, tensors and block dimensions: NKI 0.1 programming model.
 """
@@ -9,7 +9,6 @@ Source: NKI 0.1 documentation, ``nki.tensor``; tiles, tensors and block dimensio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,14 @@ from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
-from neurosim.nki.legacy.index import Affine, Box, Predicate, box_shape, whole_box
+from neurosim.nki.legacy.index import Affine, Box, Predicate, whole_box
+from neurosim.nki.legacy.layout import Layout, Steps, Walk, whole_layout
 from neurosim.nki.legacy.roots import Fresh, Root, Whole, outdate
 from neurosim.nki.legacy.state import active, run_of
 from neurosim.nki.legacy.statements import assigns_expression
-from neurosim.nki.legacy.subscripts import Dynamic, select
+from neurosim.nki.legacy.subscripts import Dynamic, read
 from neurosim.view import NkiTensor
 
-Steps = tuple[int, ...]
 READ, WRITE, ACCUMULATE = "read", "write", "accumulate"
 
 
@@ -34,29 +33,30 @@ class Tensor:
 
     Attributes:
         root: what it is a view of.
+        layout: how it walks the root.
+        offsets: per axis of the root, where it begins.
         shape: extent per axis.
-        entries: per axis of the root, the index as an expression of this view's axes.
         par: the partition axis, -1 in HBM; axes before it count tiles.
-        dynamic: by axis of the root, tiles of indices that are added to the expression.
-        checks: index expressions that must stay below an extent, of views that this is a view of.
+        dynamic: by axis of the root, tiles of indices that are added to the index.
+        check_offsets: per check of the layout, where it begins.
         operand_mask: what brackets with a comparison selected, for matmul operands.
     """
 
-    __slots__ = ("__weakref__", "checks", "dynamic", "entries", "operand_mask", "par", "root", "shape")
+    __slots__ = ("__weakref__", "check_offsets", "dynamic", "layout", "offsets", "operand_mask", "par", "root", "shape")
     __array_ufunc__ = None  # NumPy scalars on the left leave the operation to us
 
     def __init__(
         self,
         root: Root,
-        shape: tuple[int, ...],
-        entries: tuple[Affine, ...],
-        par: int,
+        layout: Layout,
+        offsets: Steps,
+        check_offsets: Steps = (),
         dynamic: dict[int, Any] | None = None,
-        checks: tuple[tuple[Affine, int], ...] = (),
         operand_mask: Any = None,
     ) -> None:
-        self.root, self.shape, self.entries, self.par = root, shape, entries, par
-        self.dynamic, self.checks, self.operand_mask = dynamic or {}, checks, operand_mask
+        self.root, self.layout, self.offsets, self.check_offsets = root, layout, offsets, check_offsets
+        self.shape, self.par = layout.shape, layout.par
+        self.dynamic, self.operand_mask = dynamic or {}, operand_mask
 
     # -- what a kernel asks ---------------------------------------------------------------------------------------
 
@@ -134,26 +134,27 @@ class Tensor:
     def __getitem__(self, key: Any) -> Tensor:
         if isinstance(key, (Predicate, bool, np.bool_)):
             mask = key if self.operand_mask is None else self.operand_mask & key
-            return Tensor(self.root, self.shape, self.entries, self.par, self.dynamic, self.checks, mask)
-        chosen = select(self.shape, key, self.par, self.describe, lambda entry: isinstance(entry, Tensor))
+            return Tensor(self.root, self.layout, self.offsets, self.check_offsets, self.dynamic, mask)
+        brackets = read(self.shape, key, self.par, self.describe, _is_tile)
+        layout = self.layout
+        move = layout.move(brackets.entries, not layout.checks and self.shape == self.root.shape)
+        return Tensor(
+            self.root,
+            move.layout,
+            move.begins(self.offsets, brackets.offsets),
+            move.checked(self.check_offsets, brackets.offsets),
+            self._placed(brackets.dynamic) if brackets.dynamic or self.dynamic else None,
+        )
+
+    def _placed(self, chosen: dict[int, Tensor]) -> dict[int, Any]:
+        """Return tiles of indices by axis of the root, where brackets have them by axis of this."""
         dynamic = dict(self.dynamic)
-        for axis, tile in chosen.dynamic.items():
-            targets = [at for at, entry in enumerate(self.entries) if entry.steps[axis] or self._is_axis(at, axis)]
+        for axis, tile in chosen.items():
+            targets = [at for at, steps in enumerate(self.layout.steps) if steps[axis] or self._is_axis(at, axis)]
             if len(targets) != 1:
                 raise IllegalOperand(f"{self.describe()}: a tile of indices on an axis that is not one of the tensor's")
             dynamic[targets[0]] = tile
-        entries = tuple(_composed(entry, chosen.entries, chosen.shape) for entry in self.entries)
-        checks = [(_composed(check, chosen.entries, chosen.shape), extent) for check, extent in self.checks]
-        is_whole = self.shape == self.root.shape and not self.checks
-        checks += [
-            (Affine(chosen.shape, entry.steps, entry.offset), extent)
-            for entry, extent in zip(chosen.entries, self.shape, strict=True)
-            if not is_whole or extent == 1
-        ]
-        view = Tensor(self.root, chosen.shape, entries, chosen.par, dynamic, tuple(checks))
-        if view.par >= 0 and view.ndim - view.par < 2:
-            view = view.unsqueezed(view.ndim)
-        return view
+        return dynamic
 
     def _is_axis(self, root_axis: int, axis: int) -> bool:
         """Whether a view's axis of extent 1 stands for a root's axis: views that select nothing."""
@@ -164,42 +165,27 @@ class Tensor:
 
         assign(self[key], value, is_temporary=assigns_expression())
 
-    def unsqueezed(self, axis: int) -> Tensor:
-        """Return this with an axis of extent 1 more."""
-        shape = (*self.shape[:axis], 1, *self.shape[axis:])
-        return self._changed(shape, lambda steps: (*steps[:axis], 0, *steps[axis:]), self.par + (0 <= axis <= self.par))
-
-    def squeezed(self, axis: int) -> Tensor:
-        """Return this without an axis of extent 1 that is not the partition axis."""
-        shape = self.shape[:axis] + self.shape[axis + 1 :]
-        return self._changed(shape, lambda steps: steps[:axis] + steps[axis + 1 :], self.par - (axis < self.par))
-
-    def _changed(self, shape: tuple[int, ...], change: Callable[[Steps], Steps], par: int) -> Tensor:
-        """Return a view with other axes, where ``change`` says what becomes of the steps of an index expression."""
-        entries = tuple(Affine(shape, change(entry.steps), entry.offset) for entry in self.entries)
-        checks = tuple((Affine(shape, change(check.steps), check.offset), extent) for check, extent in self.checks)
-        return Tensor(self.root, shape, entries, par, self.dynamic, checks)
+    def _with(self, layout: Layout) -> Tensor:
+        """Return this with other axes."""
+        return Tensor(self.root, layout, self.offsets, self.check_offsets, self.dynamic)
 
     def permuted(self, order: tuple[int, ...]) -> Tensor:
         """Return this with its axes in another order; the partition axis stays where it is."""
-        shape = tuple(self.shape[axis] for axis in order)
-        return self._changed(shape, lambda steps: tuple(steps[axis] for axis in order), order.index(self.par))
+        return self._with(self.layout.permuted(order))
 
     def expand_dims(self, axis: int) -> Tensor:
         """Return this with an axis of extent 1 at a position."""
-        return self.unsqueezed(axis % (self.ndim + 1))
+        return self._with(self.layout.unsqueezed(axis % (self.ndim + 1)))
 
     def spread(self, shape: tuple[int, ...]) -> Tensor:
         """Return this repeated to a shape along axes of extent 1, by NumPy's rules; no copy."""
-        view = self
-        while view.ndim < len(shape):
-            view = view.unsqueezed(view.ndim if self.par == 0 and view.shape[0] == shape[0] > 1 else 0)
-        if view.ndim != len(shape) or any(own not in (1, to) for own, to in zip(view.shape, shape, strict=True)):
+        layout = self.layout.spread(shape)
+        if layout is None:
             raise IllegalOperand(
                 f"{self.describe()} cannot be broadcast to {list(shape)}",
                 advice="extents are equal or 1, counted from the last axis",
             )
-        return view._changed(shape, lambda steps: steps, view.par)  # an axis of extent 1 has step 0
+        return self._with(layout)
 
     def broadcast_to(self, shape: Any) -> Tensor:
         """Return this repeated to a shape along axes of extent 1, by NumPy's rules."""
@@ -231,22 +217,8 @@ class Tensor:
 
     def fitted(self, shape: tuple[int, ...]) -> Tensor | None:
         """Return this with axes of extent 1 added or left out so that it has a shape, or None."""
-        if self.shape == shape:
-            return self
-        if [extent for extent in self.shape if extent > 1] != [extent for extent in shape if extent > 1]:
-            return None
-        view = self
-        for axis in range(self.ndim - 1, -1, -1):
-            if view.shape[axis] == 1 and axis != view.par:
-                view = view.squeezed(axis)
-        axis = 0
-        for axis, extent in enumerate(shape):
-            if axis >= view.ndim or view.shape[axis] != extent:
-                view = view.unsqueezed(axis)
-        for axis in range(view.ndim - 1, -1, -1):
-            if view.ndim > len(shape) and view.shape[axis] == 1 and axis != view.par:
-                view = view.squeezed(axis)
-        return view if view.shape == shape else None
+        layout = self.layout.fitted(shape)
+        return None if layout is None else self if layout is self.layout else self._with(layout)
 
     def like(self, shape: tuple[int, ...]) -> Tensor:
         """Return this with a shape that differs in axes of extent 1, or as it is."""
@@ -260,10 +232,9 @@ class Tensor:
         return (
             isinstance(other, Tensor)
             and other.root is self.root
+            and other.offsets == self.offsets
             and other.shape == self.shape
-            and all(
-                (a.steps, a.offset) == (b.steps, b.offset) for a, b in zip(other.entries, self.entries, strict=True)
-            )
+            and other.layout.steps == self.layout.steps
         )
 
     def resolve(self, call: str, box: Box | None = None, use: str = READ) -> NkiTensor:
@@ -281,132 +252,75 @@ class Tensor:
         run = active() or run_of(call)
         if isinstance(self.root, Fresh) and self.root.is_open:
             run.flush()
-        limits = whole_box(self.shape) if box is None else box
-        tensor = self._pattern(limits, use)
+        tensor = self._pattern(self.layout.walk(box), use)
         if self.dynamic:
             from neurosim.nki.legacy.dynamic import attached
 
-            tensor = attached(self, tensor, limits, call)
+            tensor = attached(self, tensor, whole_box(self.shape) if box is None else box, call)
         if use == READ:
             run.tracker.reads(tensor, run.kernel, call)
         elif use and not self.dynamic:
             outdate(run, tensor)
-            run.tracker.wrote(tensor, run.kernel.stack())
+            run.tracker.wrote(tensor, run.kernel)
         return tensor
 
-    def _pattern(self, box: Box, use: str) -> NkiTensor:
-        root, shape = self.root, box_shape(box)
-        for check, extent in self.checks:
-            self._check(check, box, extent, "a view")
-        block = tuple(self._fixed(axis, box) for axis in range(root.blocks))
-        covers = use in (WRITE, ACCUMULATE) and math.prod(shape) == math.prod(root.shape[root.blocks :])
-        tile = root.tile(block, covers)
-        steps = [0] * len(shape)
-        par = -1
+    def _pattern(self, walk: Walk, use: str) -> NkiTensor:
+        root = self.root
+        for (low, high, extent), offset in zip(walk.checks, self.check_offsets, strict=True):
+            if offset + low < 0 or offset + high >= extent:
+                raise self._outside(offset + low, offset + high, extent, "a view")
+        blocks = root.blocks
+        block = self._block(walk) if blocks else ()
+        tile = root.tile(block, use in (WRITE, ACCUMULATE) and walk.size == root.tile_size)
+        steps, shape, partition_axis = tile.steps, tile.shape, tile.partition_axis
         start, free = tile.relative_partition, tile.free_offset
-        for axis, entry in enumerate(self.entries[root.blocks :]):
-            first, along = self._checked(entry, box, tile, axis)
-            step = tile.steps[axis]
-            if axis != tile.partition_axis:
-                free += first * step
-                for at, factor in along:
-                    steps[at] += factor * step
-                continue
-            start += first * step
-            if len(along) > 1:
-                raise IllegalOperand(f"{self.describe()}: two axes index the partitions")
-            for at, factor in along:
-                par, steps[at] = at, factor * step
-        if tile.partition_axis >= 0:
-            shape, steps, par = self._with_partitions(shape, steps, par, box)
-        return tile.patterned(tuple(shape), tuple(steps), par, start, free)
+        for axis, step in enumerate(steps):
+            offset, span = self.offsets[axis + blocks], walk.spans[axis + blocks]
+            if (offset + span.low < 0 or offset + span.high >= shape[axis]) and axis + blocks not in self.dynamic:
+                raise self._outside(offset + span.low, offset + span.high, shape[axis], f"axis {axis + blocks}")
+            if axis == partition_axis:
+                start += (offset + span.first) * step
+            else:
+                free += (offset + span.first) * step
+        found = walk.pattern(steps, partition_axis)
+        if found is None:
+            raise IllegalOperand(f"{self.describe()}: two axes index the partitions")
+        return tile.patterned(*found, start, free)
 
-    def _fixed(self, axis: int, box: Box) -> int:
-        entry = self.entries[axis]
-        for (low, high), step in zip(box, entry.steps, strict=True):
-            if step and high - low > 1:
+    def _block(self, walk: Walk) -> tuple[int, ...]:
+        """Return which tile of a root with block dimensions this is of."""
+        block = []
+        for axis in range(self.root.blocks):
+            span, extent = walk.spans[axis], self.root.shape[axis]
+            if span.along:
                 raise Unsupported(
                     f"{self.describe()}: one instruction over several tiles of a tensor with block dimensions",
                     advice="index the axes before nl.par_dim with ints, in a loop",
                 )
-        position = entry.offset + sum(low * step for (low, _), step in zip(box, entry.steps, strict=True))
-        if not 0 <= position < self.root.shape[axis]:
-            raise OutOfBounds(
-                f"block index {position} on axis {axis} of {self.root.describe()}",
-                numbers=(f"the axis has {self.root.shape[axis]} tiles",),
-            )
-        return position
+            position = self.offsets[axis] + span.first
+            if not 0 <= position < extent:
+                raise OutOfBounds(
+                    f"block index {position} on axis {axis} of {self.root.describe()}",
+                    numbers=(f"the axis has {extent} tiles",),
+                )
+            block.append(position)
+        return tuple(block)
 
-    def _checked(self, entry: Affine, box: Box, tile: NkiTensor, axis: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return the index at the box's beginning, and (view axis, factor) where it moves."""
-        first, low, high = entry.offset, 0, 0
-        along = []
-        for at, ((begin, end), step) in enumerate(zip(box, entry.steps, strict=True)):
-            if not step:
-                continue
-            first += begin * step
-            span = step * (end - begin - 1)
-            low, high = low + min(span, 0), high + max(span, 0)
-            if end - begin > 1:
-                along.append((at, step))
-        if axis + self.root.blocks not in self.dynamic:
-            self._refuse_outside(first + low, first + high, tile.shape[axis], f"axis {axis + self.root.blocks}")
-        return first, along
-
-    def _check(self, check: Affine, box: Box, extent: int, what: str) -> None:
-        cut = Affine(box_shape(box), check.steps, check.offset)
-        begin = sum(low * step for (low, _), step in zip(box, check.steps, strict=True))
-        low, high = cut.bounds()
-        self._refuse_outside(begin + low, begin + high, extent, what)
-
-    def _refuse_outside(self, low: int, high: int, extent: int, what: str) -> None:
-        if low < 0 or high >= extent:
-            raise OutOfBounds(
-                f"indices {low} to {high} on {what} of {self.root.describe()}",
-                numbers=(f"there are {extent} elements: 0 to {extent - 1}",),
-                advice="give the instruction a mask=, e.g. mask=(i < n)",
-            )
-
-    def _with_partitions(
-        self, shape: tuple[int, ...], steps: list[int], par: int, box: Box
-    ) -> tuple[tuple[int, ...], list[int], int]:
-        """Make sure of a partition axis, also where only one partition is selected."""
-        if par >= 0 and steps[par]:
-            along = par
-        elif self.par >= 0 and (shape[self.par] == 1 or not steps[self.par]):
-            along = self.par
-            if shape[along] == 1:
-                steps[along] = 1
-        else:
-            return (1, *shape), [1, *steps], 0
-        drop = [axis for axis in range(along) if shape[axis] == 1]
-        kept = [axis for axis in range(len(shape)) if axis not in drop]
-        shape, steps = tuple(shape[axis] for axis in kept), [steps[axis] for axis in kept]
-        along -= len(drop)
-        if len(shape) < 2:
-            shape, steps = (*shape, 1), [*steps, 1]
-        return shape, steps, along
+    def _outside(self, low: int, high: int, extent: int, what: str) -> OutOfBounds:
+        return OutOfBounds(
+            f"indices {low} to {high} on {what} of {self.root.describe()}",
+            numbers=(f"there are {extent} elements: 0 to {extent - 1}",),
+            advice="give the instruction a mask=, e.g. mask=(i < n)",
+        )
 
 
-def _composed(entry: Affine, chosen: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
-    """Return an index expression of a view's axes as one of a view of the view."""
-    steps = [0] * len(shape)
-    offset = entry.offset
-    for factor, inner in zip(entry.steps, chosen, strict=True):
-        if factor:
-            offset += factor * inner.offset
-            steps = [step + factor * more for step, more in zip(steps, inner.steps, strict=True)]
-    return Affine(shape, tuple(steps), offset)
+def _is_tile(entry: Any) -> bool:
+    return isinstance(entry, Tensor)
 
 
 def view_of(root: Root) -> Tensor:
     """Return the view of all of a root."""
-    shape = root.shape
-    entries = tuple(Affine(shape, tuple(int(at == axis) for at in range(len(shape))), 0) for axis in range(len(shape)))
-    view = Tensor(root, shape, entries, root.par)
-    if root.par >= 0 and len(shape) - root.par < 2:
-        view = view.unsqueezed(len(shape))
-    return view
+    return Tensor(root, whole_layout(root.shape, root.par), (0,) * len(root.shape))
 
 
 def dynamic_index(tile: Tensor, other: Any) -> Any:
