@@ -3,9 +3,10 @@
     python benchmarks/validate.py [--public DIR] [--rows TEXT …] [--chip trn2] [--json FILE] [--plot FILE]
 
 Rows are in ``measured_rows.toml``, with where each was published. Without ``--public``, those run that a kernel in
-``kernels/`` covers. ``DIR`` holds clones of the public repositories, each under its own name and at the commit that
-the file states; a row runs from there where its file is found, byte for byte. No values are computed. Each row has a
-process of its own and a limit of time; a row that does not run is listed with the reason.
+``kernels/`` covers. ``DIR`` holds clones of the public repositories at the commits that the file states, each under its
+own name, or ``NAME@COMMIT`` (eight digits) where there are two; a row runs from there where its file is found, byte for
+byte. No values are computed. Each row has a process of its own and a limit of time; a row that does not run is listed
+with the reason.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _row(entry: dict[str, Any], commits: dict[str, str]) -> Row:
         entry[name] = tuple(Call(**call) for call in entry.get(name, ()))
     for name in ("bound", "grid", "patches"):
         entry[name] = tuplify(entry.get(name, ()))
-    return Row(commit=commits[entry["repository"]], **entry)
+    return Row(**{"commit": commits[entry["repository"]], **entry})
 
 
 def tuplify(value: Any) -> Any:

@@ -42,7 +42,8 @@ def public_kernels(row: Row, folder: Path, scratch: Path) -> Callable[[Call], Ca
 
     Args:
         row: whose kernel.
-        folder: holds one clone per repository, named as ``git clone`` names it.
+        folder: holds one clone per repository and commit, named as ``git clone`` names it, or ``NAME@COMMIT`` with the
+            commit's first eight digits.
         scratch: where code that is taken out of a page goes, to be imported from there.
 
     Raises:
@@ -50,7 +51,9 @@ def public_kernels(row: Row, folder: Path, scratch: Path) -> Callable[[Call], Ca
     """
     if row.not_runnable:
         raise Absent(row.not_runnable)
-    clone = folder / row.repository.partition("/")[2]
+    name = row.repository.partition("/")[2]
+    clone = folder / f"{name}@{row.commit[:8]}"
+    clone = clone if clone.is_dir() else folder / name
     path = clone / row.path
     if not path.is_file():
         raise Absent(f"no {path.relative_to(folder)}; clone {row.repository} at {row.commit[:8]}")

@@ -148,7 +148,7 @@ code=QQQdef text():
     return \\'x\\'
 QQQ,
 '''.replace("QQQ", "'" * 3)
-    row = dataclasses.replace(rows()[0], extract=extract, patches=())
+    row = dataclasses.replace(rows()[0], dialect="nki", extract=extract, patches=())
     assert taken_out(page, row).removeprefix(PREAMBLES["nki"]).strip() == code.strip()
     with pytest.raises(ValueError, match="is not there"):
         taken_out(page, dataclasses.replace(row, patches=(("nowhere", ""),)))
@@ -168,6 +168,7 @@ def test_public_kernels_come_from_a_folder(tmp_path):
     row = dataclasses.replace(
         rows()[0],
         chip="trn2",
+        dialect="nki",
         repository="somebody/kernels",
         path="a/double.py",
         blob=blob,
@@ -190,6 +191,10 @@ def test_public_kernels_come_from_a_folder(tmp_path):
     assert run_row(bad, "public", tmp_path).why_not.startswith("IllegalOperand: ")
     (tmp_path / "kernels" / "a" / "double.py").write_bytes(source + b"\n")
     assert "is another than that of" in run_row(row, "public", tmp_path).why_not
+    beside = tmp_path / f"kernels@{row.commit[:8]}" / "a"  # a repository at two commits
+    beside.mkdir(parents=True)
+    (beside / "double.py").write_bytes(source)
+    assert run_row(row, "public", tmp_path).why_not == ""
 
 
 def test_the_script(tmp_path):
