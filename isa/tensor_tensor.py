@@ -97,7 +97,7 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
         elif self._is_exact() and lanes.engine is Engine.gpsimd:
             exact = alu.binary_int(op.name, lanes.bits(self.data1), lanes.bits(self.data2))
             lanes.put_bits(self.dst, exact.astype(self.dst.dtype.numpy, copy=False))
-        elif lanes.only_bits and all(tile.dtype == bfloat16 for tile in self._tiles()):
+        elif lanes.only_bits and lanes.only_nearest and all(tile.dtype == bfloat16 for tile in self._tiles()):
             lanes.put_bits(self.dst, alu.binary_bfloat16(op.name, lanes.bits(self.data1), lanes.bits(self.data2)))
         else:
             lanes.put(self.dst, alu.binary(op.name, lanes.f32(self.data1), lanes.f32(self.data2)))

@@ -42,9 +42,11 @@ class Lanes:
 
     Class attributes:
         only_bits: whether a tensor's bits say all of its values.
+        only_nearest: whether what is written rounds to nearest even.
     """
 
     only_bits: ClassVar[bool] = True
+    only_nearest: ClassVar[bool] = True
 
     __slots__ = ("_kernel", "engine")
 
@@ -82,18 +84,22 @@ class Lanes:
         """Return a tensor's elements as they are stored, in its own dtype."""
         return tensor.lanes()
 
+    def rounded(self, values: Float32s, dtype: DType) -> npt.NDArray[Any]:
+        """Return float32 values in another format, as this engine rounds them when it writes."""
+        return convert.narrow(values, dtype)
+
     def put(self, tensor: NkiTensor, values: Float32s) -> None:
         """Round float32 values to the tensor's dtype and write them."""
         if isinstance(tensor, IndirectTensor):
-            tensor.scatter(convert.narrow(values, tensor.dtype).reshape(tensor.shape))
+            tensor.scatter(self.rounded(values, tensor.dtype).reshape(tensor.shape))
             return
         array = tensor.array()
         if np.may_share_memory(values, array):
             values = values.copy()  # float32 tensors are read in place, and all is read before anything is written
-        if array.flags.c_contiguous:
+        if self.only_nearest and array.flags.c_contiguous:
             convert.narrow(values.reshape(array.shape), tensor.dtype, out=array)
         else:
-            self._scatter(tensor, array, convert.narrow(values, tensor.dtype))
+            self._scatter(tensor, array, self.rounded(values, tensor.dtype))
 
     def put_bits(self, tensor: NkiTensor, values: npt.NDArray[Any], where: Mask | None = None) -> None:
         """Write elements that already have the tensor's dtype (or its size, as raw bits); those in ``where`` alone."""
@@ -127,7 +133,7 @@ class Lanes:
             return convert.cast(np.full((1, 1), source, np.float32), float32, dtype).view(dtype.bits)
         elements = source.lanes()
         if source.dtype != dtype:
-            elements = convert.cast(elements, source.dtype, dtype)
+            elements = self.rounded(convert.widen(elements, source.dtype), dtype)
         return elements.view(dtype.bits)
 
     def transfer(

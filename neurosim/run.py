@@ -15,6 +15,7 @@ from neurosim.chip import Chip
 from neurosim.cores import Cores
 from neurosim.device_loops import check_left
 from neurosim.devices import available, load_chip
+from neurosim.engines import Engine
 from neurosim.errors import (
     CapacityExceeded,
     ConfigurationError,
@@ -27,8 +28,10 @@ from neurosim.fine_lanes import FineLanes, float32_of
 from neurosim.grids import ALONE, Grid, check_grid, grid_of
 from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run
+from neurosim.lanes import Lanes
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
+from neurosim.rounding import Asked, asked, rounding_of
 from neurosim.schedules import Schedule, add_edges
 from neurosim.timing import LaunchOverhead, Timeline, check_schedule, launch_overhead_ps, time
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
@@ -154,13 +157,14 @@ class _Options:
     chip: Chip
     values: bool
     precise: bool | None
+    rounding: Asked
     partial_outputs: Collection[str]
-    edges: Schedule
     schedule: str
     nki_version: NkiVersion
+    launch_overhead: LaunchOverhead
+    edges: Schedule
     grid: Grid
-    spills: Callable[[CapacityExceeded], str] | None = None
-    launch_overhead: LaunchOverhead = True
+    spills: Callable[[CapacityExceeded], str] | None
 
 
 class Simulated:
@@ -188,6 +192,8 @@ def simulate(
     *,
     values: bool = True,
     precise: bool | None = None,
+    rounding: str | None = None,
+    rounding_seed: int | None = None,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
@@ -205,6 +211,9 @@ def simulate(
         precise: with False, values of narrow float formats stay float32 as in the vendor's simulator with
             ``NKI_PRECISE_FP=0`` (:mod:`neurosim.fine_lanes`), and outputs in such formats are float32 arrays; record
             and time are the same. By default as that variable says, and precise where it is not set.
+        rounding: how engines write short float formats, to ``"nearest"`` (ties to even) or ``"stochastic"``
+            (:mod:`neurosim.rounding`); by default as ``NEURON_RT_STOCHASTIC_ROUNDING_EN`` says, else to nearest.
+        rounding_seed: of stochastic rounding; by default ``NEURON_RT_STOCHASTIC_ROUNDING_SEED``, else 0.
         partial_outputs: outputs that may stay unwritten in part, as places in what the kernel returns: ``output``,
             ``output[1]``, ``output['key']``. What was never stored is 0.
         nki_version: whose semantics hold where versions of NKI differ (``docs/nki_versions.md``): ``"0.3"`` to
@@ -220,27 +229,28 @@ def simulate(
     """
     function = getattr(kernel, "function", kernel)
     _check_function(function)
-    for option, given in (("values", values), ("precise", precise)):
-        if not isinstance(given, bool) and not (option == "precise" and given is None):
-            raise IllegalOperand(f"simulate: {option}={given!r} is not a bool", advice="pass True or False")
+    _check_switches(values, precise)
     named = _named_outputs(partial_outputs)
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
     launch_overhead_ps(launch_overhead, target)  # a word that nobody knows is refused before anything runs
-    version = _version(kernel, nki_version)
     check_schedule(schedule)
     options = _Options(
         target,
         values,
         precise,
+        asked(rounding, rounding_seed),
         named or getattr(kernel, "partial_outputs", ()),
-        getattr(kernel, "schedule", ()),
         schedule,
-        version,
-        getattr(kernel, "grid", ALONE),
-        getattr(kernel, "spills", None),
+        _version(kernel, nki_version),
         launch_overhead,
+        *_own_options(kernel),
     )
     return Simulated(function, options, times=False)
+
+
+def _own_options(kernel: Any) -> tuple[Schedule, Grid, Callable[[CapacityExceeded], str] | None]:
+    """Return what a kernel carries: edges between its instructions, its grid, what it says of spills."""
+    return getattr(kernel, "schedule", ()), getattr(kernel, "grid", ALONE), getattr(kernel, "spills", None)
 
 
 def _named_outputs(partial_outputs: Any) -> Collection[str]:
@@ -262,6 +272,12 @@ def _check_function(function: Any) -> None:
         raise IllegalOperand(
             f"{function!r} is no kernel: {error}", advice="give a function, or what @nki.jit made of one"
         ) from None
+
+
+def _check_switches(values: Any, precise: Any) -> None:
+    for option, given in (("values", values), ("precise", precise)):
+        if not isinstance(given, bool) and not (option == "precise" and given is None):
+            raise IllegalOperand(f"simulate: {option}={given!r} is not a bool", advice="pass True or False")
 
 
 def _version(kernel: Any, asked: Any) -> NkiVersion:
@@ -313,6 +329,8 @@ def profile(
     *,
     values: bool = True,
     precise: bool | None = None,
+    rounding: str | None = None,
+    rounding_seed: int | None = None,
     partial_outputs: Collection[str] = (),
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
@@ -324,6 +342,8 @@ def profile(
         chip,
         values=values,
         precise=precise,
+        rounding=rounding,
+        rounding_seed=rounding_seed,
         partial_outputs=partial_outputs,
         nki_version=nki_version,
         launch_overhead=launch_overhead,
@@ -341,10 +361,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
     check_grid(options.grid, chip, name)
     precise = _is_precise(options.precise)
-    kernel = Kernel(chip, program, values=options.values, grid=options.grid)
-    if options.values and not precise:
-        kernel.lanes = FineLanes
-        program.notes["Precision"] = "narrow floats kept as float32: values are not those of the hardware"
+    kernel = Kernel(chip, program, values=options.values, grid=options.grid, lanes=_lanes(options, precise, program))
     arguments = Arguments(kernel)
     kwargs = _without_alias_marks(name, kwargs)
     try:
@@ -432,6 +449,23 @@ def _is_precise(asked: bool | None) -> bool:
             advice="unset it or set 1 for the formats as they are on hardware, 0 to keep narrow floats as float32",
         )
     return setting != "0" if asked is None else asked
+
+
+def _lanes(options: _Options, precise: bool, program: Program) -> Callable[[Kernel, Engine], Lanes] | None:
+    """Return what gives instructions access to values, where it is not the usual; the program notes what it is."""
+    rounding = rounding_of(options.rounding)
+    if rounding is not None and not precise:
+        raise IllegalOperand(
+            "stochastic rounding, and narrow floats kept as float32: nothing would be rounded",
+            advice="leave out one of precise=False (NKI_PRECISE_FP=0) and rounding='stochastic'",
+        )
+    if not options.values or (rounding is None and precise):
+        return None
+    if rounding is not None:
+        program.notes["Rounding"] = f"stochastic, seed {rounding.seed}"
+        return rounding
+    program.notes["Precision"] = "narrow floats kept as float32: values are not those of the hardware"
+    return FineLanes
 
 
 @boundary

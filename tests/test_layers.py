@@ -77,6 +77,7 @@ MACHINE = (
     "neurosim.lanes",
     "neurosim.fine",
     "neurosim.fine_lanes",
+    "neurosim.rounding",
     "neurosim.calls",
     "neurosim.instruction",
     "neurosim.meetings",
@@ -134,6 +135,11 @@ ROWS = (
     Row(
         "neurosim.fine_lanes",
         own=(*RECORD, *TENSORS, "neurosim.fine", "neurosim.kernel", "neurosim.lanes"),
+        packages=("numpy",),
+    ),
+    Row(
+        "neurosim.rounding",
+        own=(*FORMATS, "neurosim.engines", "neurosim.kernel", "neurosim.lanes", "neurosim.numerics"),
         packages=("numpy",),
     ),
     Row("neurosim.registers", own=(*RECORD, "neurosim.numerics", "neurosim.chip"), packages=("numpy",)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +67,27 @@ def narrow_float_one(value: float, dtype: DType, sign: int) -> int:
         exponent = math.frexp(size)[1] - 1
         code = ((exponent + bias) << m) | (int(math.ldexp(size, m - exponent)) - (1 << m))
     return sign_bit | code
+
+
+def stochastic_one(value: float, dtype: DType, sign: int, random: int) -> int:
+    """Return the code of a shorter float format, rounded up where the part cut off and 32 random bits carry.
+
+    It has the bits of the format alone, also where storage has more.
+    """
+    if not math.isfinite(value):
+        unused = 8 * dtype.size_bytes - 1 - dtype.exponent_bits - dtype.mantissa_bits
+        return narrow_one(np.copysign(np.float32(value), np.float32(-sign or 1)), dtype) >> unused
+    m, bias = dtype.mantissa_bits, dtype.bias
+    size = Fraction(abs(value))
+    exponent = max(math.frexp(value)[1] - 1, 1 - bias) if value else 1 - bias
+    unit = Fraction(2) ** (exponent - m)
+    units = math.floor(size / unit)
+    carry = math.floor((size / unit - units) * 2**32) + random >= 2**32
+    code = ((exponent + bias - 1) << m) + units + carry  # codes are in the order of their values
+    inf_code = ((1 << dtype.exponent_bits) - 1) << m
+    largest = (inf_code if dtype.has_inf else dtype.nan_code) - 1
+    code = min(code, largest if dtype.size_bytes == 1 else inf_code)
+    return sign << (dtype.exponent_bits + m) | code
 
 
 def narrow_int_one(value: float, dtype: DType) -> int:

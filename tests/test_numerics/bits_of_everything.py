@@ -11,7 +11,7 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.dtypes import Kind
-from neurosim.numerics import act, alu, convert, matmul, random, reduce
+from neurosim.numerics import act, alu, convert, matmul, random, reduce, stochastic
 
 
 def values() -> Any:
@@ -56,6 +56,10 @@ def results() -> dict[str, Any]:
         states = random.seeded(generator, 3, 5)
         out[f"random {generator.name} {generator.streams}"] = random.draw(generator, states, 9)
         out[f"state {generator.name} {generator.streams}"] = states
+    for dtype in (dtypes.bfloat16, dtypes.float8_e4m3):
+        out[f"stochastic {dtype}"] = stochastic.narrow(x, dtype, stochastic.philox(3, (0, 1, 2), x.size)).view(
+            dtype.bits
+        )
     return out
 
 
