@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neurosim.chip import Chip
+from neurosim.dtypes import float32
 from neurosim.engines import Engine, Memory
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
@@ -57,11 +58,19 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
         return self.dst.is_indirect() or self.src.is_indirect()
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
-        """Vector unless asked otherwise; GpSimd gives the same bits outside PSUM and without indirection."""
+        """Vector unless asked otherwise; GpSimd gives the same bits outside PSUM and without indirection.
+
+        So does Scalar where Vector goes through float32 as well, and with float32 on both sides.
+        """
         if self.engine is not Engine.unknown:
             return super().place(chip)
-        on_vector = self._in_psum() or self._is_indirect()
-        return Engine.vector, frozenset({Engine.vector} if on_vector else {Engine.vector, Engine.gpsimd})
+        same = {Engine.vector}
+        if not (self._in_psum() or self._is_indirect()):
+            same.add(Engine.gpsimd)
+        through_float32 = self.src.dtype != self.dst.dtype or self.src.dtype == float32
+        if chip.generation >= 3 and through_float32 and not self.src.dtype.is_packed:
+            same.add(Engine.scalar)
+        return Engine.vector, frozenset(same)
 
     def execute(self, lanes: Lanes) -> None:
         """Move bits, or widen and round."""

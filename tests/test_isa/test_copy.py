@@ -132,7 +132,36 @@ def test_engine(machine):
     assert engine_of(nisa.engine.scalar).engine is Engine.scalar
     assert engine_of(nisa.engine.vector).engines == {Engine.vector}
     assert Engine.gpsimd not in engine_of(nisa.engine.unknown, psum={0}).engines
-    assert Engine.scalar not in engine_of(nisa.engine.unknown).engines  # int32 would not be the same bits
+    assert engine_of(nisa.engine.unknown).engines == {Engine.vector, Engine.gpsimd, Engine.scalar}
+
+
+NARROW = (ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e4m3, np.int16, np.uint8)
+OTHERS = {
+    np.float32: (np.float32, *NARROW),
+    np.int32: (np.float32, np.int32),
+    ml_dtypes.bfloat16: (np.float32, *NARROW),
+}
+
+
+@pytest.mark.parametrize(("src", "dst"), [(src, dst) for src, others in OTHERS.items() for dst in others])
+def test_engines_that_the_record_calls_equal_give_the_same_bits(machine, src, dst):
+    """All bit patterns of 16 bits, as the upper or the only half; docs/engine_choice.md."""
+    patterns = np.arange(2**16, dtype=np.uint32).reshape(128, -1)
+    array = (patterns.astype(np.uint16) if np.dtype(src).itemsize == 2 else patterns << 16 | 0x8001).view(src)
+    name = getattr(nl, np.dtype(dst).name)
+
+    def copied(engine):
+        def body(tile):
+            target = nl.ndarray(tile.shape, name, nl.sbuf)
+            nisa.tensor_copy(dst=target, src=tile, engine=engine)
+            return target
+
+        result = machine.run(body, array)
+        return result.outputs.tobytes(), list(result.program)[-2].signature.engines
+
+    bits, engines = copied(nisa.engine.unknown)
+    assert (Engine.scalar in engines) == (src is np.float32 or np.dtype(src) != np.dtype(dst))
+    assert {copied(engine)[0] for engine in engines} == {bits}
 
 
 @pytest.mark.parametrize(
