@@ -1,4 +1,6 @@
-"""The published measurements of trn2 and trn1, one row each: the model lies in the printed range, widened by 5 %.
+"""What was published of trn2 and trn1 and is no time of one instruction alone: DMA by stage, streams, chains, queues.
+
+One row each; the model lies in the printed range, widened by 5 %. Single instructions are in test_instruction_times.py.
 
 Sources: TKF = allenkchau/trainium-kernel-fusion@d709ddf (instruction traces), VOY = Joejoedesu/voyager-compiler
 (isolated probes), IMG = AWS profiler screenshots, DN = DeltaNet findings, KDA = Jerry2423/kda-for-trainium,
@@ -61,19 +63,6 @@ def lanes(law, dtypes="float32 float32", memories=(SBUF, SBUF), engine=VECTOR, i
         return (steps[1] - steps[0]) / 1000 if interval else (timeline.complete_ps[0] - steps[0]) / 1000
 
     return model
-
-
-def activation(memories=(SBUF, SBUF), table="exp", **options):
-    return lanes("activation", memories=memories, engine=SCALAR, table=table, **options)
-
-
-def accumulating(builder, chip, n):
-    """An activation with a reduction: from its start to the accumulator in SBUF."""
-    dst, source, sums = builder.tile(n), builder.tile(n), builder.tile(1)
-    builder.lanes("activation", dst, source, engine=SCALAR, table="exp", accumulator=sums)
-    timeline = builder.time(chip)
-    (step,) = timeline.ops[timeline.ops["kind"] == Op.INSTRUCTION]
-    return (timeline.complete_ps[0] - step["start_ps"]) / 1000
 
 
 def table_load(builder, chip, n):
@@ -189,132 +178,15 @@ def flat(low: float, high: float):
 SB = (SBUF, SBUF, SBUF)
 ROWS = (
     # Vector, A.4.1
-    Row("copy f32", "VOY, IMG", *line(153, 160, 0.521), lanes("copy")),
-    Row("copy f32, N=512", "IMG", *flat(424, 433), lanes("copy"), (512,)),
-    Row("copy f32 to bf16", "VOY", *line(155, 155, 0.522), lanes("copy", "float32 bfloat16")),
-    Row("copy bf16", "VOY", *line(156, 156, 0.269), lanes("copy", "bfloat16 bfloat16")),
-    Row("copy bf16 to f32", "VOY", *line(153, 153, 0.803), lanes("copy", "bfloat16 float32")),
-    Row("copy PSUM", "VOY, TKF", *line(156, 160, 1.037, 1.045), lanes("copy", memories=(PSUM, SBUF))),
-    Row("copy int32 PSUM to bf16", "VOY", *line(156, 160, 1.037, 1.045), lanes("copy", "int32 bfloat16", (PSUM, SBUF))),
-    Row("copy PSUM, N=512", "TKF, IMG", *flat(690, 701), lanes("copy", memories=(PSUM, SBUF)), (512,)),
-    Row("copy PSUM, N=128", "TKF", *flat(290, 290), lanes("copy", memories=(PSUM, SBUF)), (128,)),
-    Row("copy PSUM, II", "TKF", *flat(598, 598), lanes("copy", memories=(PSUM, SBUF), interval=True), (512,)),
-    Row("tensor_tensor f32", "VOY", *line(158.7, 158.7, 1.042), lanes("tensor_tensor", "float32 " * 3, SB)),
-    Row(
-        "tensor_tensor f32 to bf16",
-        "VOY",
-        *line(160.5, 160.5, 1.038),
-        lanes("tensor_tensor", "float32 float32 bfloat16", SB),
-    ),
-    Row("tensor_tensor bf16", "VOY", *line(161.5, 161.5, 0.517), lanes("tensor_tensor", "bfloat16 " * 3, SB)),
-    Row(
-        "tensor_tensor PSUM",
-        "VOY",
-        *line(144, 154, 1.041, 1.045),
-        lanes("tensor_tensor", "float32 " * 3, (PSUM, SBUF, SBUF)),
-    ),
-    Row(
-        "tensor_tensor PSUM, N=512",
-        "IMG",
-        *flat(694, 694),
-        lanes("tensor_tensor", "float32 " * 3, (PSUM, SBUF, SBUF)),
-        (512,),
-    ),
-    Row("tensor_scalar f32", "VOY", *line(160.3, 160.3, 0.521), lanes("tensor_scalar")),
-    Row("tensor_scalar f32 pointer", "TKF", *flat(480, 480), lanes("tensor_scalar", pointers=1), (512,)),
-    Row(
-        "tensor_scalar f32 pointer, II",
-        "TKF",
-        *flat(395, 395),
-        lanes("tensor_scalar", pointers=1, interval=True),
-        (512,),
-    ),
-    Row(
-        "tensor_scalar PSUM pointer",
-        "TKF",
-        *flat(350, 350),
-        lanes("tensor_scalar", memories=(PSUM, SBUF), pointers=1),
-        (128,),
-    ),
-    Row("reduce f32", "VOY", *line(142, 153, 1.0417), lanes("reduce")),
-    Row("reduce bf16", "VOY", *line(142, 153, 1.0417), lanes("reduce", "bfloat16 float32")),
-    Row("reduce, N=512", "TKF, DN", *flat(685, 685), lanes("reduce"), (512,)),
-    Row("reduce, II", "TKF", *flat(592, 609), lanes("reduce", interval=True), (512,)),
-    Row("reduce PSUM", "VOY", *line(156, 158, 1.042), lanes("reduce", memories=(PSUM, SBUF))),
-    Row("reduce PSUM, N=512", "TKF", *flat(680, 680), lanes("reduce", memories=(PSUM, SBUF)), (512,)),
-    Row("reduce PSUM, II", "TKF", *flat(598, 598), lanes("reduce", memories=(PSUM, SBUF), interval=True), (512,)),
-    Row("reciprocal", "VOY", *line(152, 154, 6.25), lanes("reciprocal")),
-    Row("reciprocal, N=4", "TKF", *flat(178, 178), lanes("reciprocal"), (4,)),
-    Row("reciprocal, N=8", "TKF", *flat(202, 202), lanes("reciprocal"), (8,)),
-    Row("scan", "VOY", *line(157.7, 157.7, 2.083), lanes("scan", "float32 " * 3, SB)),
-    Row("scan, tensor as start", "VOY", *line(217.7, 217.7, 2.083), lanes("scan", "float32 " * 3, SB, pointers=1)),
     Row("predicated copy", "VOY", *line(155.5, 155.5, 1.109), lanes("copy_predicated", "float32 " * 3, SB)),
-    Row("stream shuffle", "VOY", *line(142.6, 142.6, 1.0457), lanes("stream_shuffle")),
     Row("mask load", "VOY", *flat(13, 13), lanes("mask_load"), (32,)),
-    Row("transpose 32x32", "VOY", *flat(233, 233), lanes("transpose"), (32,)),
     Row("transpose 32x32, II", "VOY", *flat(93, 93), transpose_interval(False), (32,)),
     Row("transpose 32x32, other quadrant, II", "VOY", *flat(234, 234), transpose_interval(True), (32,)),
-    Row("memset f32", "VOY", *line(58, 58, 0.83), lanes("memset", "float32", (SBUF,))),
-    Row("memset bf16 PSUM", "VOY", *line(58, 58, 0.83), lanes("memset", "bfloat16", (PSUM,))),
     # Scalar, A.4.2
-    Row("scalar copy", "VOY", *line(189, 193, 0.833), lanes("copy", engine=SCALAR), (*WIDTHS, 8192)),
-    Row("scalar copy, N=8192", "VOY", *flat(7017, 7017), lanes("copy", engine=SCALAR), (8192,)),
-    Row("scalar copy PSUM", "VOY", *line(156, 174, 0.833, 0.853), lanes("copy", memories=(PSUM, SBUF), engine=SCALAR)),
-    Row("scalar copy PSUM, N=512", "TKF", *flat(585, 585), lanes("copy", memories=(PSUM, SBUF), engine=SCALAR), (512,)),
-    Row("scalar copy PSUM, N=128", "TKF", *flat(265, 265), lanes("copy", memories=(PSUM, SBUF), engine=SCALAR), (128,)),
-    Row(
-        "scalar copy PSUM, N=512, II",
-        "TKF",
-        *flat(465, 465),
-        lanes("copy", memories=(PSUM, SBUF), engine=SCALAR, interval=True),
-        (512,),
-    ),
-    Row(
-        "scalar copy PSUM, N=128, II",
-        "TKF",
-        *flat(156, 156),
-        lanes("copy", memories=(PSUM, SBUF), engine=SCALAR, interval=True),
-        (128,),
-    ),
-    Row("activation", "VOY", *line(279, 294, 0.833), activation()),
-    Row("activation sqrt", "VOY", *line(279, 294, 0.833), activation(table="sqrt")),
-    Row("activation, N=128", "IMG", *flat(401, 401), activation(), (128,)),
-    Row("activation, N=4096", "IMG", *flat(3709, 3709), activation(), (4096,)),
-    Row("activation copy, one pointer", "VOY", *line(293, 293, 0.8335), activation(table="copy", pointers=1)),
-    Row("activation copy, two pointers", "VOY", *line(384, 384, 0.8335), activation(table="copy", pointers=2)),
-    Row("activation PSUM", "VOY", *line(251, 251, 0.974), activation((PSUM, SBUF))),
-    Row("activation PSUM, N=512", "TKF", *flat(686, 686), activation((PSUM, SBUF)), (512,)),
-    Row("activation PSUM, II", "TKF", *flat(570, 570), activation((PSUM, SBUF), interval=True), (512,)),
-    Row("activation, N=512", "TKF", *flat(707, 707), activation(), (512,)),
-    Row("activation, II", "TKF", *flat(612, 612), activation(interval=True), (512,)),
-    Row("silu PSUM", "VOY", *line(260, 260, 1.327), activation((PSUM, SBUF), "silu"), (32, 64, 128)),
-    Row("activation to PSUM", "VOY", *line(177, 177, 0.833), activation((SBUF, PSUM))),
-    Row("activation, accumulate and read", "VOY", *line(479.7, 479.7, 0.833), accumulating, (1, *WIDTHS)),
     Row("activation table load", "TKF, IMG, VOY, DN", *flat(1283, 1283), table_load, (128,)),
-    Row("scalar strided copy, 16", "VOY", *line(189, 193, 0.833), lanes("copy", engine=SCALAR, step_bytes=64)),
-    Row(
-        "scalar strided copy, 20",
-        "VOY",
-        *line(189, 193, 0.833 + 4 * 0.095),
-        lanes("copy", engine=SCALAR, step_bytes=80),
-    ),
-    Row(
-        "scalar strided copy, 24",
-        "VOY",
-        *line(189, 193, 0.833 + 8 * 0.095),
-        lanes("copy", engine=SCALAR, step_bytes=96),
-    ),
     # Tensor, warm, A.4.3
     Row("MATMUL f32, N=512", "IMG, TKF", *flat(429.3, 429.3), matmuls(what="stream"), (512,)),
     Row("MATMUL f32, N=128", "TKF", *flat(111, 113), matmuls(what="stream"), (128,)),
-    Row("nc_matmul f32 stream", "VOY", *line(7.2, 7.2, 1.7035), matmuls(), (64, 128, 256, 512)),
-    Row(
-        "nc_matmul f32 strided",
-        "VOY",
-        *line(7.2, 7.2, 1.7035 + 0.75 * 2.045, 1.7035 + 2.045),
-        matmuls(step_bytes=16),
-        (128, 512),
-    ),
     Row("MATMUL f32 latency, N=512", "TKF, DN, IMG", *flat(592, 600), matmuls(what="latency"), (512,)),
     Row("MATMUL f32 latency, N=128", "TKF", *flat(275, 275), matmuls(what="latency"), (128,)),
     Row(
@@ -326,10 +198,6 @@ ROWS = (
     ),
     Row("transpose f32 128x128", "TKF", *flat(191, 191), matmuls(transpose=True, what="latency"), (128,)),
     # GpSimd, A.4.5, and semaphores, A.4.6
-    Row(
-        "affine_select", "VOY", *line(176.9, 176.9, 0.846), lanes("affine_select", engine=GPSIMD), (64, 128, 512, 1024)
-    ),
-    Row("iota, II", "SDK", *line(125, 125, 0.833), lanes("iota", "int32", (SBUF,), GPSIMD, interval=True)),
     Row("semaphore", "TKF", *flat(20, 50), semaphore, (512,)),
     # DMA, A.5; N float32 elements per partition
     Row("descriptor 256 B", "TKF", *flat(14, 14), Dma("descriptor"), (64,)),
@@ -381,9 +249,7 @@ MIXED = (PSUM, SBUF, SBUF)
 
 ROWS_TRN1 = (
     # measured, A.1. In figure 17 the destination lies in partitions 64-127 of SBUF
-    trn1("identity, one element", "PERF 16", flat(159, 159), activation(table="copy", pointers=2), (1,)),
     trn1("identity, one element, dependent II", "PERF 16", flat(189, 189), chain, (1,)),
-    trn1("tensor_tensor f32", "PERF 10, 17", flat(14968, 14987), lanes("tensor_tensor", F32, SB), (8192,)),
     trn1("MATMUL bf16", "PERF 18, 20-21", flat(188, 219), matmuls("bfloat16", what="latency"), (128,)),
     trn1("transpose bf16", "PERF 26", flat(195, 195), matmuls("bfloat16", transpose=True, what="latency"), (128,)),
     trn1("32 KiB store by one engine", "PERF 30", flat(1810, 1810), Dma("engine", **STORE, partitions=8), (1024,)),
@@ -392,30 +258,9 @@ ROWS_TRN1 = (
     trn1("256 KiB load, all", "AWS fused-mamba", flat(3046, 3046), Dma("end to end", generation="none"), (512,)),
     trn1("loads, GB/s", "SDK", flat(272, 272), streaming(0, 1024), (200,)),
     # documented: NKI 2.26, "Estimated instruction cost", and the architecture guide
-    trn1("tensor_copy", "SDK", dve(1), lanes("copy", interval=True), LONG),
-    trn1("tensor_copy bf16", "SDK", dve(1), lanes("copy", "bfloat16 bfloat16", interval=True), LONG),
-    trn1("tensor_scalar bf16 to f32", "SDK", dve(1), lanes("tensor_scalar", "bfloat16 float32", interval=True), LONG),
-    trn1("tensor_tensor, II", "SDK", dve(2), lanes("tensor_tensor", F32, SB, interval=True), LONG),
-    trn1("tensor_tensor PSUM", "SDK", dve(1), lanes("tensor_tensor", F32, MIXED, interval=True), LONG),
-    trn1("add bf16", "SDK", dve(1), lanes("tensor_tensor", HALF, SB, interval=True, quick=True), LONG),
-    trn1("maximum bf16", "SDK", dve(2), lanes("tensor_tensor", HALF, SB, interval=True), LONG),
-    trn1("scalar_tensor_tensor", "SDK", dve(2), lanes("scalar_tensor_tensor", F32, SB, interval=True), LONG),
     trn1("predicated copy", "SDK", dve(2), lanes("copy_predicated", F32, SB, interval=True), LONG),
     trn1("predicated copy PSUM", "SDK", dve(1), lanes("copy_predicated", F32, MIXED, interval=True), LONG),
-    trn1("reduce", "SDK", dve(1), lanes("reduce", interval=True, quick=True), LONG),
-    trn1("sum bf16", "SDK", dve(0.5), lanes("reduce", "bfloat16 bfloat16", interval=True, quick=True), (8192,)),
-    trn1("minimum bf16", "SDK", dve(1), lanes("reduce", "bfloat16 bfloat16", interval=True), LONG),
-    trn1("reciprocal", "SDK", dve(8), lanes("reciprocal", interval=True), LONG),
-    trn1("scan", "SDK", dve(2), lanes("scan", F32, SB, interval=True), LONG),
-    trn1("memset", "SDK", dve(1), lanes("memset", "float32", (SBUF,), interval=True), LONG),
-    trn1("memset zero bf16", "SDK", dve(0.5), lanes("memset", "bfloat16", (SBUF,), interval=True, quick=True), (8192,)),
-    trn1("stride of 16 B", "SDK", dve(2), lanes("copy", interval=True, step_bytes=16), LONG),
     trn1("two of stride 16 B", "SDK", dve(4), lanes("tensor_tensor", HALF, SB, interval=True, step_bytes=16), LONG),
-    trn1("activation", "SDK", line(0, 0, 1 / 1.4), activation(interval=True), (4096,)),
-    trn1("iota", "SDK", line(107, 107, 1 / 1.4), lanes("iota", "int32", (SBUF,), GPSIMD, interval=True), WIDTHS),
-    trn1("nc_matmul bf16", "SDK", pe(1), matmuls("bfloat16"), (128, 512)),
-    trn1("nc_matmul f32", "SDK", pe(4), matmuls(), (128, 512)),
-    trn1("short moving bf16, II", "SDK", flat(64 / 2.8, 64 / 2.8), matmuls("bfloat16"), (1, 8, 32)),
     trn1("transpose f32, II", "SDK", pe(2), matmuls(transpose=True), (128,)),
 )  # fmt: skip
 
