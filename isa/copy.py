@@ -10,23 +10,27 @@ from collections.abc import Iterator
 from neurosim.chip import Chip
 from neurosim.dtypes import float32
 from neurosim.engines import Engine, Memory
+from neurosim.indirect import IndirectTensor
+from neurosim.indirection import ColumnTensor
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.rules import Broken, same_elements, same_format
 from neurosim.streams import stream
-from neurosim.work import Lanewise, Work
+from neurosim.work import Control, Lanewise, Work
 
 
 class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, Engine.scalar, Engine.gpsimd)):
     """Copy ``src`` to ``dst``: same partitions, same number of elements per partition, SBUF or PSUM.
 
-    On Vector and GpSimd equal dtypes move bits; different dtypes, and everything on Scalar, go through float32.
+    On Vector and GpSimd equal dtypes move bits; different dtypes, and everything on Scalar, go through float32. The
+    place of either along a free axis may be known at run time only: one index for all, which the engine loads into a
+    register first (*assumed*) unless it is in one.
     """
 
     takes_packed = True
 
-    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
-    src: Tile = In(Memory.sbuf, Memory.psum, indirect=True)
+    dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True, dynamic=True)
+    src: Tile = In(Memory.sbuf, Memory.psum, indirect=True, dynamic=True)
     engine: Engine = Engine.unknown
     name: str | None = None
 
@@ -55,7 +59,13 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
         return Memory.psum in (self.dst.buffer, self.src.buffer)
 
     def _is_indirect(self) -> bool:
-        return self.dst.is_indirect() or self.src.is_indirect()
+        return any(isinstance(tile, ColumnTensor) for tile in (self.dst, self.src))
+
+    def _loads(self) -> list[Work]:
+        """Loads of places that SBUF holds."""
+        tiles = [tile for tile in (self.dst, self.src) if isinstance(tile, IndirectTensor)]
+        places = [tile.index.buffer for tile in tiles if not isinstance(tile, ColumnTensor)]
+        return [Control("load", place) for place in places if place is not Memory.state]
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """Vector unless asked otherwise; GpSimd gives the same bits outside PSUM and without indirection.
@@ -81,7 +91,8 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream in, one out."""
-        return (Lanewise("copy", self.dst.free_elements, (stream(self.src),), stream(self.dst)),)
+        copy = Lanewise("copy", self.dst.free_elements, (stream(self.src),), stream(self.dst))
+        return (*self._loads(), copy)
 
 
 tensor_copy = emit(TensorCopy)

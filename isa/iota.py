@@ -14,7 +14,7 @@ from neurosim.affine import affine_rules, affine_values
 from neurosim.chip import Chip
 from neurosim.dtypes import int32
 from neurosim.engines import Engine, Memory
-from neurosim.instruction import Instruction, Out, Tile, emit
+from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.numerics import convert
 from neurosim.rules import Broken
@@ -25,12 +25,13 @@ from neurosim.work import Lanewise, Work
 class Iota(Instruction, mnemonic="iota", engines=(Engine.gpsimd,)):
     """Write offset + partition · channel_multiplier + Σ index · step: int32 arithmetic, then a cast to dst's dtype.
 
-    Integers narrower than 32 bits saturate (assumed, as every other narrowing to integers does).
+    ``offset`` may be a register. Integers narrower than 32 bits saturate (assumed, as every other narrowing to integers
+    does).
     """
 
     dst: Tile = Out(Memory.sbuf)
     pattern: Any
-    offset: int = 0
+    offset: Tile | int = In(Memory.state, number=True, strict=True, default=0)
     channel_multiplier: int = 0
     name: str | None = None
 

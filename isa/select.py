@@ -18,6 +18,7 @@ from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.operators import Operator
 from neurosim.rules import Broken, fits_float32, is_number, same_elements
+from neurosim.scalar_registers import VirtualRegister
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
@@ -34,8 +35,8 @@ _COMPARE: dict[str, Any] = {
 class AffineSelect(Instruction, mnemonic="affine_select", engines=(Engine.gpsimd,)):
     """Where ``cmp_op(affine value, 0)`` holds, dst = on_true_tile, elsewhere the float32 on_false_value.
 
-    The affine value is int32, as in ``iota``. Equal dtypes copy the bits of ``on_true_tile``; others go through
-    float32.
+    The affine value is int32, as in ``iota``, and ``offset`` may be a register. Equal dtypes copy the bits of
+    ``on_true_tile``; others go through float32.
     """
 
     dst: Tile = Out(Memory.sbuf)
@@ -44,7 +45,7 @@ class AffineSelect(Instruction, mnemonic="affine_select", engines=(Engine.gpsimd
     on_true_tile: Tile = In(Memory.sbuf)
     on_false_value: float
     cmp_op: Operator = Operator("equal")
-    offset: int = 0
+    offset: Tile | int = In(Memory.state, number=True, strict=True, default=0)
     name: str | None = None
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
@@ -71,7 +72,9 @@ class AffineSelect(Instruction, mnemonic="affine_select", engines=(Engine.gpsimd
         lanes.move(self.dst, choose, self.on_true_tile, self.on_false_value)
 
     def holes(self, holes: Holes) -> Holes:
-        """Only chosen elements depend on the tile."""
+        """Only chosen elements depend on the tile; where a run does not know the register, all."""
+        if isinstance(self.offset, VirtualRegister) and not self.offset.known:
+            return {"dst": holes["on_true_tile"].reshape(self.dst.shape)}
         mask = holes["on_true_tile"].reshape(self.dst.partitions, -1) & self._predicate()
         return {"dst": mask.reshape(self.dst.shape)}
 

@@ -1,6 +1,7 @@
 """Affine number patterns over partitions and free axes, as GpSimd generates them.
 
-Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``iota`` and ``affine_select``.
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``iota`` and ``affine_select``; that ``offset`` may be a
+register: ``release-notes/components/nki.rst``, "dynamic register offsets".
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def affine_rules(
             "make the counts multiply to the free extent",
         )
     for label, value in (("offset", offset), ("channel_multiplier", channel_multiplier)):
-        if not _is_int32(value):
+        if not isinstance(value, NkiTensor) and not _is_int32(value):
             yield Broken(f"{label} {value!r} is not an int32", numbers)
 
 
@@ -46,10 +47,16 @@ def _is_int32(value: Any) -> bool:
     return type(value) is not bool and isinstance(value, Integral) and -(2**31) <= int(value) < 2**31
 
 
-def affine_values(pattern: Any, offset: int, channel_multiplier: int, partitions: int) -> npt.NDArray[np.int32]:
-    """Return int32 [partitions, product of counts]: offset + partition · multiplier + Σ index · step, modulo 2³²."""
+def affine_values(
+    pattern: Any, offset: int | NkiTensor, channel_multiplier: int, partitions: int
+) -> npt.NDArray[np.int32]:
+    """Return int32 [partitions, product of counts]: offset + partition · multiplier + Σ index · step, modulo 2³².
+
+    A register as ``offset`` counts with the whole number that it holds.
+    """
+    offset = int(offset.lanes()[0, 0]) if isinstance(offset, NkiTensor) else int(offset)
     values = np.zeros(1, np.int64)
     for step, count in pattern:
         values = (values[:, None] + np.arange(count, dtype=np.int64) * int(step)).reshape(-1)
-    channels = np.arange(partitions, dtype=np.int64) * int(channel_multiplier) + int(offset)
+    channels = np.arange(partitions, dtype=np.int64) * int(channel_multiplier) + offset
     return (channels[:, None] + values).astype(np.int32)

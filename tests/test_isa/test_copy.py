@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from neurosim.engines import Engine
+from neurosim.errors import OutOfBounds
 
 ENGINES = (nisa.engine.unknown, nisa.engine.vector, nisa.engine.gpsimd, nisa.engine.scalar)
 
@@ -178,3 +179,43 @@ def test_engines_that_the_record_calls_equal_give_the_same_bits(machine, src, ds
 )
 def test_refuses(machine, body, psum, message):
     assert message in machine.refused(body, np.zeros((4, 4), np.float32), psum=psum)
+
+
+@pytest.mark.parametrize("buffer", [nl.sbuf, nl.psum])
+@pytest.mark.parametrize("in_register", [False, True])
+def test_places_along_a_free_axis_that_are_known_at_run_time(machine, buffer, in_register):
+    """``.ap(scalar_offset=…)``, the documented heir of tensor_copy_dynamic_src and tensor_copy_dynamic_dst."""
+    array, places = np.arange(256, dtype=np.float32).reshape(4, 64), np.array([[17]], np.int32)
+
+    def body(tile, place):
+        if in_register:
+            register = nisa.register_alloc(0)
+            nisa.register_load(register, place)
+            place = register
+        held = nl.ndarray((4, 64), nl.float32, buffer)
+        nisa.tensor_copy(dst=held, src=tile)
+        part, target = nl.ndarray((4, 3), nl.float32), nl.ndarray((4, 64), nl.float32, buffer)
+        nisa.tensor_copy(dst=part, src=held.ap([[64, 4], [2, 3]], scalar_offset=place, indirect_dim=1))
+        nisa.memset(dst=target, value=0)
+        nisa.tensor_copy(dst=target.ap([[64, 4], [1, 3]], scalar_offset=place, indirect_dim=1), src=part)
+        result = nl.ndarray((4, 64), nl.float32)
+        nisa.tensor_copy(dst=result, src=target)
+        return result
+
+    expected = np.zeros((4, 64), np.float32)
+    expected[:, 17:20] = array[:, 17:23:2]
+    machine.assert_same(machine.outputs(body, array, places), expected)
+    program = machine.run(body, array, places).program
+    works = [len(record.signature.work) for record in program if record.signature.instruction == "tensor_copy"]
+    assert works == [1, *([1, 1] if in_register else [2, 2]), 1]  # the engine loads a place that is not in a register
+
+
+@pytest.mark.parametrize("place", [-1, 62])
+def test_a_place_that_leaves_the_tile_is_refused(machine, place):
+    def body(tile, index):
+        part = nl.ndarray((4, 3), nl.float32)
+        nisa.tensor_copy(dst=part, src=tile.ap([[64, 4], [1, 3]], scalar_offset=index, indirect_dim=1))
+        return part
+
+    arrays = np.zeros((4, 64), np.float32), np.array([[place]], np.int32)
+    assert f"index {place} of lane 0" in machine.refused(body, *arrays, error=OutOfBounds)

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import neurosim
 from neurosim.engines import Engine
+from neurosim.errors import Uninitialized
 
 
 def documented(partitions, pattern, offset=0, channel_multiplier=0):
@@ -128,3 +130,55 @@ def test_refuses_psum(machine):
         nisa.iota(dst=tile, pattern=[[1, 6]])
 
     assert "iota: dst is in PSUM; it must be in SBUF" in machine.refused(body)
+
+
+@pytest.mark.parametrize("offset", [-5, 0, 3, 2**31 - 1])
+def test_an_offset_in_a_register(machine, offset):
+    def body(place, source):
+        register = nisa.register_alloc(0)
+        nisa.register_load(register, place)
+        made, chosen = nl.ndarray((4, 6), nl.int32), nl.ndarray((4, 6), nl.int32)
+        nisa.iota(dst=made, pattern=[[2, 6]], offset=register, channel_multiplier=7)
+        nisa.affine_select(
+            dst=chosen,
+            pattern=[[2, 6]],
+            channel_multiplier=7,
+            on_true_tile=source,
+            on_false_value=0.0,
+            cmp_op=nl.greater_equal,
+            offset=register,
+        )
+        return made, chosen
+
+    source = np.arange(24, dtype=np.int32).reshape(4, 6) + 1
+    made, chosen = machine.outputs(body, np.array([[offset]], np.int32), source)
+    expected = documented(4, [[2, 6]], offset, 7)
+    machine.assert_same(made, expected)
+    machine.assert_same(chosen, np.where(expected >= 0, source, 0).astype(np.int32))
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_an_offset_that_a_run_without_values_does_not_know(columns):
+    def kernel(place):
+        register = nisa.register_alloc(0)
+        nisa.register_load(register, nl.load(place))
+        source, chosen = nl.ndarray((4, 3), nl.int32), nl.ndarray((4, 3), nl.int32)
+        nisa.iota(dst=source[:, 0:columns], pattern=[[1, columns]], offset=register)
+        nisa.affine_select(chosen, [[1, 3]], 0, source, 0.0, nl.greater, register)
+        out = nl.ndarray((4, 3), nl.int32, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=chosen)
+        return out
+
+    run = neurosim.simulate(kernel, values=False)
+    if columns == 3:
+        assert run(np.zeros((1, 1), np.int32)).outputs.shape == (4, 3)
+    else:
+        with pytest.raises(Uninitialized):
+            run(np.zeros((1, 1), np.int32))
+
+
+def test_an_offset_in_sbuf_is_refused(machine):
+    text = machine.refused(
+        lambda place: generator((4, 3), pattern=[[1, 3]], offset=place)(), np.zeros((1, 1), np.int32)
+    )
+    assert "iota: offset is in SBUF; it must be a register" in text
