@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from neurosim import finder as _finder
 
 if TYPE_CHECKING:
+    from neurosim.accuracy import precision
     from neurosim.chip import Chip
     from neurosim.devices import load_chip
     from neurosim.run import Result, profile, simulate
     from neurosim.specs import spec
     from neurosim.sweeps import Sweep, sweep
 
-__all__ = ["Chip", "Result", "Sweep", "load_chip", "profile", "simulate", "spec", "sweep"]
+__all__ = ["Chip", "Result", "Sweep", "load_chip", "precision", "profile", "simulate", "spec", "sweep"]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "Result": "neurosim.run",
     "Sweep": "neurosim.sweeps",
     "load_chip": "neurosim.devices",
+    "precision": "neurosim.accuracy",
     "profile": "neurosim.run",
     "simulate": "neurosim.run",
     "spec": "neurosim.specs",

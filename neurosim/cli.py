@@ -1,4 +1,4 @@
-"""The command line: ``neurosim demo``, ``run``, ``profile``, ``time``, ``chips``, ``isa``, ``check``, ``sweep``."""
+"""The command line: ``neurosim demo``, ``run``, ``profile``, ``precision``, ``time``, ``chips``, ``isa`` and others."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ Perfetto = Annotated[
     Path | None,
     typer.Option("--perfetto", metavar="FILE", help="Write a trace for ui.perfetto.dev, too; .gz compresses it."),
 ]
+KernelName = Annotated[str, typer.Argument(metavar="FILE:KERNEL", help="As in kernels/matmul.py:matmul.")]
+ArgumentList = Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=FORMS)]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")]
+Cores = Annotated[int | None, typer.Option(min=1, help="Launch it on this many cores, as KERNEL[2] does in Python.")]
 ChipName = Annotated[
     str | None,
     typer.Option(
@@ -120,16 +124,14 @@ def run(
 
 @app.command()
 def profile(
-    kernel: Annotated[str, typer.Argument(metavar="FILE:KERNEL", help="As in kernels/matmul.py:matmul.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=FORMS)] = None,
+    kernel: KernelName,
+    arguments: ArgumentList = None,
     chip: ChipName = None,
     json_file: Json = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
+    seed: Seed = 0,
     values: Annotated[bool, typer.Option(help="Compute; without, record and time only.")] = True,
     nki_version: NkiVersionName = None,
-    cores: Annotated[
-        int | None, typer.Option(min=1, help="Launch it on this many cores, as KERNEL[2] does in Python.")
-    ] = None,
+    cores: Cores = None,
     schedule: Schedule = "compiler",
     perfetto: Perfetto = None,
     save: Annotated[
@@ -159,6 +161,34 @@ def profile(
         result.perfetto(perfetto)
     if save is not None:
         result.program.save(save)
+
+
+@app.command()
+def precision(
+    kernel: KernelName,
+    arguments: ArgumentList = None,
+    chip: ChipName = None,
+    json_file: Json = None,
+    seed: Seed = 0,
+    nki_version: NkiVersionName = None,
+    cores: Cores = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the errors by line, too: .png, .svg or .pdf.")
+    ] = None,
+) -> None:
+    """Run one kernel on random inputs beside float64 and print where its errors are born."""
+    import neurosim
+
+    positional, named = parse_arguments(arguments or [], seed)
+    with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
+        function = load_kernel(kernel)
+        check_call(function, positional, named)
+        examined = neurosim.precision(function, chip=chip, nki_version=nki_version)
+        found = (examined if cores is None else examined[cores])(*positional, **named)
+    print(found.text(color=_wants_color()), end="")
+    _write_json(json_file, found.to_dict())
+    if plot is not None:
+        found.plot(plot)
 
 
 @app.command()

@@ -86,14 +86,18 @@ def _assign(tensor: NkiTensor, part: Any, granule: int, given: Any, only: Mask |
     np.copyto(target, given, where=True if only is None else only)
 
 
+def stored(tensor: NkiTensor) -> npt.NDArray[Any]:
+    """Return a tensor's numbers as they are stored, in its shape: floats as float32, others in their own format."""
+    return convert.widen(tensor.array(), tensor.dtype) if tensor.dtype.is_float else tensor.array()
+
+
 def read(tensor: NkiTensor, wide: npt.DTypeLike) -> tuple[Floats, Mask]:
     """Return a tensor's values in the format ``wide``, and which of them are more than what is stored; in its shape."""
-    stored = convert.widen(tensor.array(), tensor.dtype) if tensor.dtype.is_float else tensor.array()
-    fine = tensor.allocation.storage.fine
+    elements, fine = stored(tensor).astype(wide), tensor.allocation.storage.fine
     if fine is None:
-        return stored.astype(wide), np.zeros(tensor.shape, np.bool_)
+        return elements, np.zeros(tensor.shape, np.bool_)
     values, known = fine.read(tensor)
-    return np.where(known, values, stored.astype(wide)), known
+    return np.where(known, values, elements), known
 
 
 def write(tensor: NkiTensor, values: Floats, known: Mask | None = None, only: Mask | None = None) -> None:

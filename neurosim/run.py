@@ -37,6 +37,7 @@ from neurosim.timing import LaunchOverhead, Timeline, check_schedule, launch_ove
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
+    from neurosim.shadow import Shadow
     from neurosim.timing.sensitivity import Sensitivity
 
 
@@ -165,6 +166,7 @@ class _Options:
     edges: Schedule
     grid: Grid
     spills: Callable[[CapacityExceeded], str] | None
+    shadow: Shadow | None = None
 
 
 class Simulated:
@@ -177,6 +179,10 @@ class Simulated:
 
     def __getitem__(self, grid: Any) -> Simulated:
         return Simulated(self._function, replace(self._options, grid=grid_of(grid)), self._times)
+
+    def shadowed(self, shadow: Shadow) -> Simulated:
+        """Return the same kernel beside a float64 shadow."""
+        return Simulated(self._function, replace(self._options, shadow=shadow), self._times)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Result:
         """Run the kernel on arrays."""
@@ -362,6 +368,8 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     check_grid(options.grid, chip, name)
     precise = _is_precise(options.precise)
     kernel = Kernel(chip, program, values=options.values, grid=options.grid, lanes=_lanes(options, precise, program))
+    if options.shadow is not None:
+        kernel.lanes = options.shadow.beside(kernel.lanes)
     arguments = Arguments(kernel)
     kwargs = _without_alias_marks(name, kwargs)
     try:
@@ -398,6 +406,9 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         collected = outputs(
             returned, kernel, name, arguments.kind, options.partial_outputs, None if precise else float32_of
         )
+        if options.shadow is not None:
+            of = options.shadow.shadow_of
+            options.shadow.outputs = outputs(returned, kernel, name, "numpy", options.partial_outputs, of)
     arguments.write_back()
     return Result(collected, program, chip, name, options.launch_overhead, options.schedule)
 

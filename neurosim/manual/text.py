@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
 from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
 from neurosim.manual.calls import declaration
 from neurosim.manual.pages import not_built, page, rows, titles
+from neurosim.report.screen import printed
 
 WIDTH: Final = 120
 """Columns, whatever the terminal."""
@@ -29,7 +28,7 @@ def overview(*, color: bool = False) -> str:
     for *cells, text in body:
         table.add_row(*cells, text if len(text) <= room else f"{text[: room - 1]}…")
     missing = f"\nFunctions of nki.isa documented for NKI 0.6 and not built yet: {', '.join(not_built()) or 'none'}."
-    return _rendered(Group(table, Text(missing)), color)
+    return printed([table, Text(missing)], color=color, width=WIDTH)
 
 
 def page_text(mnemonic: str, *, color: bool = False) -> str:
@@ -40,21 +39,4 @@ def page_text(mnemonic: str, *, color: bool = False) -> str:
     """
     declaration(mnemonic)
     text = page(mnemonic)
-    return _rendered(Markdown(text), color) if color else text
-
-
-def _rendered(content: RenderableType, color: bool) -> str:
-    console = Console(
-        file=io.StringIO(),
-        width=WIDTH,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        _environ={},
-    )
-    with console.capture() as capture:
-        console.print(content)
-    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
+    return printed([Markdown(text)], color=color, width=WIDTH) if color else text

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.jit import inlined, named
-from neurosim.numerics import elementary
+from neurosim.numerics import elementary, wide
 from neurosim.numerics.convert import output, plain
 
 F32Array = NDArray[np.float32]
@@ -78,44 +79,19 @@ def _reciprocal(x: np.float32) -> np.float32:
 
 
 @inlined
-def _sigmoid(x: np.float32) -> np.float32:
-    return np.float32(elementary.sigmoid(np.float64(x)))
+def _erf_dx(z: float) -> float:
+    return _TWO_OVER_SQRT_PI * elementary.exp(-(z * z))
 
 
 @inlined
-def _tanh(x: np.float32) -> np.float32:
-    return np.float32(elementary.tanh(np.float64(x)))
+def _exp(z: float) -> float:
+    y = elementary.exp(z)
+    y = np.inf if z == np.inf else y
+    return 0.0 if z == -np.inf else y
 
 
 @inlined
-def _log(x: np.float32) -> np.float32:
-    return np.float32(elementary.log(np.float64(x)))
-
-
-@inlined
-def _softplus(x: np.float32) -> np.float32:
-    return np.float32(elementary.log1p_exp(np.float64(x)))
-
-
-@inlined
-def _erf(x: np.float32) -> np.float32:
-    return np.float32(elementary.erf(np.float64(x)))
-
-
-@inlined
-def _erf_dx(x: np.float32) -> np.float32:
-    z: float = np.float64(x)
-    return np.float32(_TWO_OVER_SQRT_PI * elementary.exp(-(z * z)))
-
-
-@inlined
-def _arctan(x: np.float32) -> np.float32:
-    return np.float32(elementary.arctan(np.float64(x)))
-
-
-@inlined
-def _sin(x: np.float32) -> np.float32:
-    z: float = np.float64(x)
+def _sin(z: float) -> float:
     a = -z if z < 0.0 else z
     rest = _PI - a
     inside = elementary.sin_reduced(rest if a > _HALF_PI else a)
@@ -123,15 +99,14 @@ def _sin(x: np.float32) -> np.float32:
     outside = rest * (1.0 - rest * rest / 6.0)
     y = outside if a > _PI else inside
     y = -y if z < 0.0 else y
-    return np.float32(z if z == 0.0 else y)
+    return z if z == 0.0 else y
 
 
 @inlined
-def _silu(x: np.float32) -> np.float32:
-    z: float = np.float64(x)
+def _silu(z: float) -> float:
     # the limit at -Inf is -0; the clamp keeps the product from being -Inf * 0
     z = -1000.0 if z < -1000.0 else z
-    return np.float32(z * elementary.sigmoid(z))
+    return z * elementary.sigmoid(z)
 
 
 @inlined
@@ -144,53 +119,43 @@ def _sigmoid_product_dx(z: float) -> float:
 
 
 @inlined
-def _silu_dx(x: np.float32) -> np.float32:
-    return np.float32(_sigmoid_product_dx(np.float64(x)))
-
-
-@inlined
-def _gelu(x: np.float32) -> np.float32:
-    z: float = np.float64(x)
+def _gelu(z: float) -> float:
     z = -100.0 if z < -100.0 else z
-    return np.float32(z * elementary.normal_cdf(z))
+    return z * elementary.normal_cdf(z)
 
 
 @inlined
-def _gelu_dx(x: np.float32) -> np.float32:
-    z: float = np.float64(x)
+def _gelu_dx(z: float) -> float:
     z = 100.0 if z > 100.0 else z
     z = -100.0 if z < -100.0 else z
-    return np.float32(elementary.normal_cdf(z) + z * elementary.normal_pdf(z))
+    return elementary.normal_cdf(z) + z * elementary.normal_pdf(z)
 
 
 @inlined
-def _gelu_apprx_tanh(x: np.float32) -> np.float32:
+def _gelu_apprx_tanh(z: float) -> float:
     # 0.5 x (1 + tanh(u)) = x sigmoid(2 u), without cancellation
-    z: float = np.float64(x)
     z = -100.0 if z < -100.0 else z
-    return np.float32(z * elementary.sigmoid(_GELU_TANH * (z + _GELU_CUBE * (z * z * z))))
+    return z * elementary.sigmoid(_GELU_TANH * (z + _GELU_CUBE * (z * z * z)))
 
 
 @inlined
-def _gelu_apprx_sigmoid(x: np.float32) -> np.float32:
-    z: float = np.float64(x)
+def _gelu_apprx_sigmoid(z: float) -> float:
     z = -1000.0 if z < -1000.0 else z
-    return np.float32(z * elementary.sigmoid(_GELU_SIGMOID * z))
+    return z * elementary.sigmoid(_GELU_SIGMOID * z)
 
 
 @inlined
-def _gelu_apprx_sigmoid_dx(x: np.float32) -> np.float32:
-    return np.float32(_sigmoid_product_dx(_GELU_SIGMOID * np.float64(x)))
+def _gelu_apprx_sigmoid_dx(z: float) -> float:
+    return _sigmoid_product_dx(_GELU_SIGMOID * z)
 
 
 @inlined
-def _mish(x: np.float32) -> np.float32:
+def _mish(z: float) -> float:
     # tanh(ln(1 + e)) = (e**2 + 2 e) / (e**2 + 2 e + 2), which is 1 in float64 beyond 40
-    z: float = np.float64(x)
     z = -1000.0 if z < -1000.0 else z
     e = elementary.exp(40.0 if z > 40.0 else z)
     square = e * e + 2.0 * e
-    return np.float32(z * (square / (square + 2.0)))
+    return z * (square / (square + 2.0))
 
 
 def _make(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
@@ -206,6 +171,40 @@ def _make(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
                 out[r, c] = y if y == y else _NAN
 
     return kernel
+
+
+def _make_rounded(name: str, scalar: Callable[[float], float]) -> Any:
+    """Make a kernel of a function in float64, whose result rounds to float32."""
+
+    @named(f"act_{name}")
+    def kernel(x: F32Array, scale: F32Array, bias: F32Array, out: F32Array) -> None:
+        rows, columns = out.shape
+        for r in range(rows):
+            row_scale = scale[r]
+            row_bias = bias[r]
+            for c in range(columns):
+                product = x[r, c] * row_scale
+                y = np.float32(scalar(np.float64(np.float32(product + row_bias))))
+                out[r, c] = y if y == y else _NAN
+
+    return kernel
+
+
+def _make_wide(name: str, scalar: Callable[[float], float]) -> Any:
+    """Make a kernel that rounds nothing to float32."""
+
+    @named(f"act_wide_{name}")
+    def kernel(x: Any, out: Any) -> None:
+        for i in range(out.shape[0]):
+            out[i] = scalar(x[i])
+
+    return kernel
+
+
+def _mapped(kernel: Any, x: Any) -> Any:
+    out = np.empty(x.shape, np.float64)
+    kernel(np.ascontiguousarray(x).reshape(-1), out.reshape(-1))
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +225,8 @@ class Activation:
     kernel: Any
 
 
-#: name: (scalar function, valid range, bound of the error in units in the last place)
-_ROWS: Final[dict[str, tuple[Any, tuple[float, float] | None, float]]] = {
+#: Computed in float32. name: (scalar function, valid range, bound of the error in units in the last place)
+_SINGLE: Final[dict[str, tuple[Any, tuple[float, float] | None, float]]] = {
     "copy": (_copy, None, 0.0),
     "square": (_square, None, 0.5),
     "abs": (_abs, None, 0.0),
@@ -237,27 +236,41 @@ _ROWS: Final[dict[str, tuple[Any, tuple[float, float] | None, float]]] = {
     "rsqrt": (_rsqrt, (2.0**-87, 2.0**97), 0.51),
     "reciprocal": (_reciprocal, (2.0**-42, 2.0**42), 0.5),
     "exp": (elementary.exp_single, None, 1.05),
-    "sigmoid": (_sigmoid, None, 0.51),
+}
+#: Computed in float64 and rounded once; likewise.
+_DOUBLE: Final[dict[str, tuple[Any, tuple[float, float] | None, float]]] = {
+    "sigmoid": (elementary.sigmoid, None, 0.51),
     "silu": (_silu, None, 0.51),
-    "silu_dx": (_silu_dx, None, 0.51),
-    "tanh": (_tanh, None, 0.51),
-    "softplus": (_softplus, None, 0.51),
+    "silu_dx": (_sigmoid_product_dx, None, 0.51),
+    "tanh": (elementary.tanh, None, 0.51),
+    "softplus": (elementary.log1p_exp, None, 0.51),
     "mish": (_mish, None, 0.51),
     "gelu": (_gelu, None, 0.51),
     "gelu_dx": (_gelu_dx, None, 0.6),
     "gelu_apprx_tanh": (_gelu_apprx_tanh, None, 0.51),
     "gelu_apprx_sigmoid": (_gelu_apprx_sigmoid, None, 0.51),
     "gelu_apprx_sigmoid_dx": (_gelu_apprx_sigmoid_dx, None, 0.51),
-    "erf": (_erf, None, 0.51),
+    "erf": (elementary.erf, None, 0.51),
     "erf_dx": (_erf_dx, None, 0.51),
-    "log": (_log, (2.0**-64, 2.0**64), 0.51),
+    "log": (elementary.log, (2.0**-64, 2.0**64), 0.51),
     "sin": (_sin, (-_PI, _PI), 0.51),
-    "arctan": (_arctan, (-_HALF_PI, _HALF_PI), 0.51),
+    "arctan": (elementary.arctan, (-_HALF_PI, _HALF_PI), 0.51),
 }
 
 ACTIVATIONS: Final[dict[str, Activation]] = {
-    name: Activation(name, valid_range, max_ulp, _make(name, scalar))
-    for name, (scalar, valid_range, max_ulp) in _ROWS.items()
+    name: Activation(name, valid_range, max_ulp, make(name, scalar))
+    for rows, make in ((_SINGLE, _make), (_DOUBLE, _make_rounded))
+    for name, (scalar, valid_range, max_ulp) in rows.items()
+}
+#: The functions in float64: of those computed in float32, what they are.
+_WIDE: Final[dict[str, Callable[[Any], Any]]] = {
+    "copy": np.positive,
+    "sign": np.sign,
+    **{name: partial(wide.unary, name) for name in ("square", "abs", "relu", "sqrt", "rsqrt", "reciprocal")},
+    **{
+        name: partial(_mapped, _make_wide(name, scalar))
+        for name, scalar in (("exp", _exp), *((name, row[0]) for name, row in _DOUBLE.items()))
+    },
 }
 
 ULP_BOUND: Final[dict[str, float]] = {name: row.max_ulp for name, row in ACTIVATIONS.items()}
@@ -268,6 +281,10 @@ def _coefficient(value: Coefficient, rows: int) -> F32Array:
     if isinstance(value, np.ndarray):
         return np.array(value, np.float32).reshape(rows)
     return np.array([value], np.float32) if rows == 1 else np.full(rows, value, np.float32)
+
+
+def _wide_coefficient(value: Coefficient) -> Any:
+    return value.reshape(-1, 1).astype(np.float64) if isinstance(value, np.ndarray) else float(value)
 
 
 def activate(
@@ -287,8 +304,12 @@ def activate(
         out: float32, C-contiguous, of x's shape; made when absent. May be ``x``.
 
     Returns:
-        float32 of x's shape.
+        float32 of x's shape; of float64 operands, float64 (:mod:`neurosim.numerics.wide`).
     """
+    if wide.is_wide(x, scale, bias):
+        with np.errstate(all="ignore"):
+            argument = wide.binary("multiply", x, _wide_coefficient(scale))
+            return _WIDE[name](argument if bias is None else argument + _wide_coefficient(bias))  # type: ignore[no-any-return]
     # x + -0.0 is x for every x
     addend: Coefficient = -0.0 if bias is None else bias
     x = plain(x)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from neurosim.dtypes import bfloat16
 from neurosim.jit import inlined, named
-from neurosim.numerics import elementary
+from neurosim.numerics import elementary, wide
 from neurosim.numerics.convert import flat, output, plain, rounded_to_bfloat16
 
 F32Array = NDArray[np.float32]
@@ -198,24 +198,7 @@ def _logical_xor(a: np.float32, b: np.float32) -> np.float32:
 
 @inlined
 def _power(a: np.float32, b: np.float32) -> np.float32:
-    x: float = np.float64(a)
-    size = -x if x < 0.0 else x
-    # exponents beyond 2**31 give what 2**31 gives: Inf, 0 or 1, and they are even
-    e: float = np.float64(b)
-    e = 2147483648.0 if e > 2147483648.0 else e
-    e = -2147483648.0 if e < -2147483648.0 else e
-    integer = np.int64(e if e == e else 0.0)
-    whole = np.float64(integer) == e
-    odd = whole and (integer & np.int64(1)) == np.int64(1)
-    negative = np.float32(a).view(np.int32) < np.int32(0)
-    y = elementary.exp(e * elementary.log(size))
-    limit = 0.0 if (size == 0.0) == (e > 0.0) else np.inf
-    y = limit if size == 0.0 or size == np.inf else y
-    y = np.nan if x < 0.0 and size < np.inf and not whole else y
-    y = -y if odd and negative else y
-    y = y if x == x and e == e else np.nan
-    y = 1.0 if x == 1.0 or e == 0.0 else y
-    r = np.float32(y)
+    r = np.float32(elementary.power(np.float64(a), np.float64(b)))
     return r if r == r else NAN
 
 
@@ -435,6 +418,8 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     Returns:
         float32 of the larger operand's shape.
     """
+    if wide.is_wide(a, b):
+        return wide.binary(op, a, b)
     left, right = _operand(a), _operand(b)
     shape = left.shape if left.size >= right.size else right.shape
     out = output(out, shape, np.float32)
@@ -477,6 +462,8 @@ def unary(op: str, a: F32Array, out: F32Array | None = None) -> F32Array:
         a: float32.
         out: float32, C-contiguous, of the same shape; made when absent. May be ``a``.
     """
+    if wide.is_wide(a):
+        return wide.unary(op, a)
     out = output(out, a.shape, np.float32)
     if op == "bypass":
         np.copyto(out.view(np.uint32), a.view(np.uint32))

@@ -132,6 +132,26 @@ def log(x: float) -> float:
 
 
 @inlined
+def power(x: float, e: float) -> float:
+    """Return x to the power e, with the special cases of C's ``pow``."""
+    size = -x if x < 0.0 else x
+    negative = np.float64(x).view(np.int64) < np.int64(0)
+    # exponents beyond 2**31 give what 2**31 gives: Inf, 0 or 1, and they are even
+    e = 2147483648.0 if e > 2147483648.0 else e
+    e = -2147483648.0 if e < -2147483648.0 else e
+    integer = np.int64(e if e == e else 0.0)
+    whole = np.float64(integer) == e
+    odd = whole and (integer & np.int64(1)) == np.int64(1)
+    y = exp(e * log(size))
+    limit = 0.0 if (size == 0.0) == (e > 0.0) else np.inf
+    y = limit if size == 0.0 or size == np.inf else y
+    y = np.nan if x < 0.0 and size < np.inf and not whole else y
+    y = -y if odd and negative else y
+    y = y if x == x and e == e else np.nan
+    return 1.0 if x == 1.0 or e == 0.0 else y
+
+
+@inlined
 def log1p_exp(x: float) -> float:
     """Return ln(1 + exp(x)) with a small relative error everywhere."""
     e = exp(x)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from neurosim import dtypes, jit
 from neurosim.dtypes import DType
 from neurosim.jit import compiled, inlined, parallel, prange
+from neurosim.numerics import wide
 from neurosim.numerics.convert import flat, plain, widen
 
 Array = NDArray[Any]
@@ -306,6 +307,10 @@ def _operand(array: Array, dtype: DType) -> Array:
     return plain(array.view(np.uint16) if dtype == dtypes.bfloat16 else widen(array, dtype))
 
 
+def _widened(array: Array, dtype: DType) -> Array:
+    return array if wide.is_wide(array) else widen(array, dtype)
+
+
 def matmul_into(
     psum: F32Array,
     stationary: Array,
@@ -325,6 +330,8 @@ def matmul_into(
         moving_dtype: format of ``moving``.
         passes: 1, or 4 for float32 operands at full precision.
         overwrite: replace what psum holds instead of adding to it.
+
+    With a psum of float64 nothing rounds to float32, and operands may be float64, too.
     """
     if passes not in (1, 4):
         raise ValueError(f"matmul: {passes} passes; 1 or 4 are known")
@@ -332,6 +339,9 @@ def matmul_into(
     if moving.shape[0] != depth or psum.shape != (rows, columns):
         shapes = f"stationary {stationary.shape}, moving {moving.shape}, psum {psum.shape}"
         raise ValueError(f"matmul: (K, M), (K, N) and (M, N) are needed, not {shapes}")
+    if wide.is_wide(psum):
+        wide.matmul_into(psum, _widened(stationary, stationary_dtype), _widened(moving, moving_dtype), overwrite)
+        return
     flags = psum.flags
     if flags.c_contiguous and flags.aligned:
         out, stride = psum.reshape(-1), psum.shape[1]

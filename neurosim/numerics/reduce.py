@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.jit import compiled, inlined, named
+from neurosim.numerics import wide
 from neurosim.numerics.convert import plain
 
 F32Array = NDArray[np.float32]
@@ -141,6 +142,8 @@ def reduce_free(op: str, x: NDArray[Any], groups: int = 1) -> NDArray[Any]:
     rows, columns = x.shape
     if groups < 1 or columns % groups or columns == 0:
         raise ValueError(f"reduce_free: {columns} elements do not make {groups} groups")
+    if wide.is_wide(x):
+        return wide.reduce_free(op, x, groups)
     runs = plain(x).reshape(rows * groups, columns // groups)
     if op in _BITS:
         result: NDArray[Any] = _BITS[op].reduce(runs, axis=1)

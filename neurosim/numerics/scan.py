@@ -1,7 +1,7 @@
 """Prefix computations along the free axis: a float32 state that is carried from element to element, unrounded.
 
 The operators that real scans use run in one compiled loop; any other arithmetic operator goes column by column
-through :mod:`neurosim.numerics.alu`, with the same bits.
+through :mod:`neurosim.numerics.alu`, with the same bits. So does float64 (:mod:`neurosim.numerics.wide`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.jit import compiled, inlined
-from neurosim.numerics import alu
+from neurosim.numerics import alu, wide
 from neurosim.numerics.convert import plain
 
 F32Array = NDArray[np.float32]
@@ -79,7 +79,7 @@ def cumulate(op: str, values: F32Array, initial: F32Array, reverse: bool = False
     Returns:
         float32 (P, N), a new array.
     """
-    if op in _CODES:
+    if op in _CODES and not wide.is_wide(values, initial):
         out = np.empty(values.shape, np.float32)
         _cumulate(np.int64(_CODES[op]), bool(reverse), plain(values), plain(initial), out)
         return out
@@ -110,8 +110,8 @@ def scan(
     Returns:
         float32 (P, N), a new array. A NaN state stays NaN (0x7FC00000) where the operators keep it.
     """
-    out = np.empty(data0.shape, np.float32)
-    if op0 in _CODES and op1 in _CODES:
+    out = np.empty(data0.shape, data0.dtype)
+    if op0 in _CODES and op1 in _CODES and not wide.is_wide(data0, data1, initial):
         first, second = plain(data0), plain(data1)
         codes = np.int64(_CODES[op0]), np.int64(_CODES[op1])
         _scan(codes[0], bool(reverse0), codes[1], bool(reverse1), first, second, plain(initial), out)

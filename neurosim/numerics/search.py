@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.jit import compiled
+from neurosim.numerics import wide
 from neurosim.numerics.convert import plain
 
 F32Array = NDArray[np.float32]
@@ -46,6 +47,8 @@ def highest(x: F32Array, count: int) -> NDArray[np.int64]:
     Returns:
         int64 (P, count).
     """
+    if wide.is_wide(x):
+        return wide.highest(x, count)
     order = np.argsort(-_keys(x).astype(np.int64), axis=1, kind="stable")
     return np.ascontiguousarray(order[:, :count][:, ::-1])
 
@@ -59,6 +62,8 @@ def largest(x: F32Array) -> F32Array:
     Returns:
         float32 (P, 8); NaNs as 0x7FC00000.
     """
+    if wide.is_wide(x):
+        return wide.largest(x, COUNT)
     keys = _keys(x)
     if keys.shape[1] > COUNT:
         keys = np.partition(keys, keys.shape[1] - COUNT, axis=1)[:, -COUNT:]
@@ -102,6 +107,8 @@ def find(data: F32Array, values: F32Array, descending: bool) -> NDArray[np.int64
         int64 (P, 8): columns of ``data``, or :data:`NOT_FOUND`.
     """
     order = np.arange(values.shape[1], dtype=np.int64)
+    if wide.is_wide(data, values):
+        return wide.find(data, values, order[::-1] if descending else order, int(NOT_FOUND))
     places = np.empty(values.shape, np.int64)
     _find(plain(data), plain(values), order[::-1].copy() if descending else order, places)
     return places

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.jit import compiled
+from neurosim.numerics import wide
 from neurosim.numerics.convert import plain
 
 F32Array = NDArray[np.float32]
@@ -68,6 +69,8 @@ def even_odd(x: F32Array) -> F32Array:
     Returns:
         float32 (P, 6).
     """
+    if wide.is_wide(x):
+        return wide.even_odd(x)
     out = np.empty((x.shape[0], 6), np.float32)
     _welford(plain(x), out)
     return out
@@ -83,6 +86,8 @@ def aggregate(x: F32Array) -> F32Array:
     Returns:
         float32 (P, 2).
     """
+    if wide.is_wide(x):
+        return wide.aggregate(x)
     out = np.empty((x.shape[0], 2), np.float32)
     _chan(plain(x), out)
     return out

@@ -86,7 +86,7 @@ class Costs:
             "file": place.file,
             "line": place.line,
             "function": place.function,
-            "source": _source(place.path or place.file, place.line),
+            "source": source_of(place.path or place.file, place.line),
             "instruction": place.instruction,
             "engine": engine,
             "count": count,
@@ -165,7 +165,7 @@ def _sums(index: Any, values: Any, groups: int) -> Ints:
     return totals
 
 
-def _source(path: str, line: int) -> str:
+def source_of(path: str, line: int) -> str:
     """Return a kernel line, with the lines that its brackets reach over, as one line of text."""
     parts: list[str] = []
     opened = 0

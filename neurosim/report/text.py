@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Console
+from rich.console import RenderableType
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from neurosim.report import units
 from neurosim.report.schema import CoreSummary, EngineSummary, Summary
-
-WIDTH = 100
-"""Columns of the report, whatever the terminal."""
+from neurosim.report.screen import WIDTH, printed, shortened
 
 BAR = 21
 _BARS = "█ busy ▒ stall · idle"
@@ -44,29 +42,14 @@ REASONS = {
 def report(content: Mapping[str, Any], *, color: bool = False) -> str:
     """Return a summary as text. ``color`` adds terminal escapes; the layout stays the same."""
     summary = cast("Summary", content)
-    console = Console(
-        file=io.StringIO(),
-        width=WIDTH,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        _environ={},
-    )
-    with console.capture() as capture:
-        console.rule(Text(_title(summary), style="bold"), align="left", style="dim")
-        console.print(_facts(summary))
-        console.print()
-        if len(summary["cores"]) == 1:
-            console.print(_engines(summary))
-        else:
-            for core in summary["cores"]:
-                console.print(_core(core, summary["makespan_ps"]))
-                console.print(_engines(core))
-        console.print(_lines(summary))
-    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
+    parts: list[RenderableType] = [Rule(Text(_title(summary), style="bold"), align="left", style="dim")]
+    parts += [_facts(summary), ""]
+    if len(summary["cores"]) == 1:
+        parts.append(_engines(summary))
+    else:
+        for core in summary["cores"]:
+            parts += [_core(core, summary["makespan_ps"]), _engines(core)]
+    return printed([*parts, _lines(summary)], color=color)
 
 
 def _title(summary: Summary) -> str:
@@ -269,13 +252,9 @@ def _lines(summary: Summary) -> Text:
         producer = line["waits_for"]
         if producer and producer["file"] == line["file"]:
             waits += f" (line {producer['line']})"
-        place, instruction = _shorten(place, 24), _shorten(line["instruction"], 17)
+        place, instruction = shortened(place, 24), shortened(line["instruction"], 17)
         share = units.percent(line["share"])
         text.append(layout.format(place, instruction, line["count"], line["engine"], share, waits))
         if line["source"]:
-            text.append(f"    {_shorten(line['source'], WIDTH - 4)}\n", style="dim")
+            text.append(f"    {shortened(line['source'], WIDTH - 4)}\n", style="dim")
     return text
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -21,6 +21,7 @@ from neurosim.manual.trials import Placing
 from neurosim.memory import WRITTEN
 from neurosim.nki import _catalogue, isa
 from neurosim.program import Access
+from neurosim.shadow import Shadow
 
 NAMES = tuple(_catalogue.instructions())
 LAYOUTS = tuple(layout for layout in trials.LAYOUTS if layout != "whole")
@@ -116,6 +117,23 @@ def test_the_bytes_are_the_same_where_wider_values_lie_beside_them(name):
                 plain = trials.attempt(call, chip, values=True, placing=placing)
                 wider = trials.attempt(call, chip, values=True, placing=placing, lanes=FineLanes)
                 assert (wider.outputs, wider.registers) == (plain.outputs, plain.registers), call
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_instruction_in_float64_gives_what_it_gives_but_for_rounding(name):
+    """Beside the real run, which is as ever; on inputs that have no error of their own."""
+    for chip in CHIPS:
+        for call in calls(name, chip):
+            for layout in ("whole", "stepped"):
+                placing, shadow = Placing(layout=layout), Shadow()
+                plain = trials.attempt(call, chip, values=True, placing=placing)
+                beside = trials.attempt(call, chip, values=True, placing=placing, lanes=shadow.beside(None))
+                assert (beside.outputs, beside.registers) == (plain.outputs, plain.registers), call
+                for (_, instruction, dtype), tally in shadow.tallies.items():
+                    assert instruction == name
+                    assert tally.inherited == 0.0, call
+                    assert tally.born_ulp <= 2.0 or tally.born <= 1e-12 * tally.size, (call, dtype, tally)
+                    assert tally.not_finite == 0, call
 
 
 @pytest.mark.parametrize("name", NAMES)
