@@ -27,6 +27,15 @@ _COMPARE: dict[str, Any] = {
     "greater_equal": np.greater_equal,
 }
 
+_OPPOSITE = {
+    "equal": "not_equal",
+    "not_equal": "equal",
+    "less": "greater_equal",
+    "less_equal": "greater",
+    "greater": "less_equal",
+    "greater_equal": "less",
+}
+
 Box = tuple[tuple[int, int], ...]
 """First and last-plus-one index per axis."""
 
@@ -49,6 +58,10 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def is_int(value: Any) -> bool:
     """Return whether a value is an integer; bool is none."""
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def _refused(sign: str) -> Any:
+    return lambda self, other=None: self._not_affine(sign, other)
 
 
 class Affine:
@@ -104,11 +117,17 @@ class Affine:
                 shape.append(1)
                 steps.append(0)
                 continue
+            if axis >= self.ndim or entry is Ellipsis:
+                raise IllegalOperand(f"{len(keys)} indices of an index tensor of shape {self.shape}")
             extent, step = self.shape[axis], self.steps[axis]
             axis += 1
             if isinstance(entry, slice):
-                start, stop, stride = entry.indices(extent)
-                shape.append(max(0, -(-(stop - start) // stride)))
+                if not all(bound is None or is_int(bound) for bound in (entry.start, entry.stop, entry.step)):
+                    raise IllegalOperand(f"slice {entry} of an index tensor is not made of ints")
+                start, stop, stride = entry.indices(extent) if entry.step != 0 else (0, 0, 1)
+                shape.append(len(range(start, stop, stride)))
+                if not shape[-1]:
+                    raise IllegalOperand(f"slice {entry} of an index tensor of shape {self.shape} selects nothing")
                 steps.append(step * stride)
                 offset += step * start
             elif is_int(entry) and -extent <= entry < extent:
@@ -125,6 +144,8 @@ class Affine:
                 self.shape, tuple(own_sign * step for step in self.steps), own_sign * self.offset + sign * int(other)
             )
         if not isinstance(other, Affine):
+            if other is None or isinstance(other, (float, str, list, tuple, np.ndarray, np.generic)):
+                return self._not_affine("+" if sign > 0 else "-", other)
             return NotImplemented
         ndim = max(self.ndim, other.ndim)
         left, right = self.aligned(ndim), other.aligned(ndim)
@@ -151,9 +172,7 @@ class Affine:
 
     def __mul__(self, other: Any) -> Any:
         if not is_int(other):
-            if isinstance(other, Affine):
-                return self._not_affine("*", other)
-            return NotImplemented
+            return self._not_affine("*", other)
         factor = int(other)
         return Affine(self.shape, tuple(factor * step for step in self.steps), factor * self.offset)
 
@@ -186,6 +205,16 @@ class Affine:
             advice="write it as a sum of multiples of nl.arange and loop variables, with one axis more if need be",
         )
 
+    __truediv__, __pow__, __matmul__ = _refused("/"), _refused("**"), _refused("@")
+    __rtruediv__, __rfloordiv__, __rmod__, __rpow__ = _refused("/"), _refused("//"), _refused("%"), _refused("**")
+    __lshift__, __rshift__, __and__, __or__ = _refused("<<"), _refused(">>"), _refused("&"), _refused("|")
+    __xor__, __invert__, __abs__ = _refused("^"), _refused("~"), _refused("abs")
+
+    def __index__(self) -> int:
+        raise IllegalOperand(f"{self!r} is no number", advice="index tensors stand in brackets and masks only")
+
+    __int__ = __float__ = __index__
+
     def bounds(self) -> tuple[int, int]:
         """Return the least and the greatest value."""
         spans = [step * (extent - 1) for step, extent in zip(self.steps, self.shape, strict=True)]
@@ -194,8 +223,18 @@ class Affine:
     # -- comparisons ----------------------------------------------------------------------------------------------
 
     def _compare(self, name: str, other: Any) -> Any:
-        difference = self - other if is_int(other) or isinstance(other, Affine) else NotImplemented
-        return difference if difference is NotImplemented else Predicate(((difference, name),))
+        if isinstance(other, (float, np.floating)) and np.isfinite(other):
+            whole = int(np.floor(other))
+            if whole != other:  # no index is equal to it: i < 2.5 says i <= 2
+                if "equal" in (name, name.removeprefix("not_")):
+                    return name == "not_equal"
+                name = "less_equal" if name.startswith("less") else "greater"
+            other = whole
+        if is_int(other) or isinstance(other, Affine):
+            return Predicate(((self - other, name),))
+        if name in ("equal", "not_equal") and not isinstance(other, np.ndarray):
+            return NotImplemented
+        raise IllegalOperand(f"{self!r} is compared with {other!r}", advice="compare index tensors with ints")
 
     def __lt__(self, other: Any) -> Any:
         return self._compare("less", other)
@@ -247,7 +286,13 @@ class Predicate:
             return Predicate(self.terms + other.terms)
         if isinstance(other, (bool, np.bool_)):
             return self if other else False
-        return NotImplemented
+        raise IllegalOperand(f"'&' of a mask and {other!r}", advice="join comparisons of index tensors")
+
+    def __invert__(self) -> Predicate:
+        if len(self.terms) != 1:
+            raise Unsupported("'~' of several comparisons", advice="turn each of them round, and use nl.where")
+        ((term, name),) = self.terms
+        return Predicate(((term, _OPPOSITE[name]),))
 
     __rand__ = __and__
 
@@ -267,6 +312,13 @@ class Predicate:
         slanted: list[tuple[Affine, str]] = []
         for expression, name in self.terms:
             term = _placed(expression, shape)
+            if any(
+                step and own not in (1, extent) for step, own, extent in zip(term.steps, term.shape, shape, strict=True)
+            ):
+                raise IllegalOperand(
+                    f"a mask of shape {list(expression.shape)} for a tile of shape {list(shape)}",
+                    advice="compare the index tensors that the tile is indexed with",
+                )
             axes = [axis for axis, step in enumerate(term.steps) if step]
             if len(axes) > 1 or (axes and name == "not_equal"):
                 slanted.append((term, name))
@@ -362,7 +414,9 @@ class _MeshGrid:
         for axis, entry in enumerate(keys):
             if not isinstance(entry, slice) or entry.stop is None:
                 raise IllegalOperand(f"nl.mgrid[{entry!r}]", advice="give slices with an end: nl.mgrid[0:128, 0:512]")
-            along = arange(entry.start or 0, entry.stop, entry.step or 1)
+            along = arange(
+                0 if entry.start is None else entry.start, entry.stop, 1 if entry.step is None else entry.step
+            )
             place: list[Any] = [None] * len(keys)
             place[axis] = slice(None)
             axes.append(along[tuple(place)])
@@ -399,6 +453,17 @@ class Boxes:
 
     def __init__(self, boxes: list[Box]) -> None:
         self.boxes = boxes
+
+
+def extents_of(shape: Any, call: str) -> tuple[int, ...]:
+    """Return a shape as ints.
+
+    Raises:
+        IllegalOperand: it is no sequence of ints.
+    """
+    if not isinstance(shape, (tuple, list)) or not all(is_int(extent) for extent in shape):
+        raise IllegalOperand(f"{call}: shape {shape!r} is not made of ints", advice="give a tuple, as in (128, 512)")
+    return tuple(int(extent) for extent in shape)
 
 
 def whole_box(shape: tuple[int, ...]) -> Box:

@@ -103,8 +103,8 @@ class Walk:
 
     def _pattern(self, tile_steps: Steps, partition_axis: int) -> tuple[Steps, Steps, int] | None:
         steps, par = [0] * len(self.shape), -1
-        spans = self.spans[len(self.spans) - len(tile_steps) :]
-        for axis, (span, step) in enumerate(zip(spans, tile_steps, strict=True)):
+        blocks = max(0, len(self.spans) - len(tile_steps))
+        for axis, (span, step) in enumerate(zip(self.spans[blocks:], tile_steps, strict=False)):
             if axis == partition_axis and len(span.along) > 1:
                 return None
             for at, factor in span.along:

@@ -16,6 +16,7 @@ from neurosim.nki.legacy.index import Box, Boxes, boxes_of, whole_box
 from neurosim.nki.legacy.roots import Fresh, Issue, Whole
 from neurosim.nki.legacy.state import Run, begin
 from neurosim.nki.legacy.tensor import WRITE, Tensor, view_of
+from neurosim.rules import is_number
 from neurosim.view import NkiTensor
 
 ON_CHIP = (Memory.sbuf, Memory.psum)
@@ -108,9 +109,34 @@ def lanewise(
     return result(call, shape, dtype, issue, buffer=buffer, buffers=buffers, exact=exact, boxes=boxes)
 
 
+def number(value: Any, name: str, call: str) -> float:
+    """Return an operand that must be a number.
+
+    Raises:
+        IllegalOperand: anything else.
+    """
+    if not is_number(value) and not isinstance(value, (bool, np.bool_)):
+        raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a number")
+    return float(value)
+
+
+def fitted(value: Tensor, name: str, shape: tuple[int, ...], call: str) -> Tensor:
+    """Return an operand with a shape that differs from its own in axes of extent 1 only.
+
+    Raises:
+        IllegalOperand: it has another shape.
+    """
+    found = value.fitted(shape)
+    if found is None:
+        raise IllegalOperand(f"{call}: {name} is {value.describe()}; it must have the shape {list(shape)}")
+    return found
+
+
 def column(value: Any, partitions: int, call: str, *, dtype: DType | None = float32) -> Any:
     """Return a per-partition operand: a number as it is, a tile as [partitions, 1] of a dtype (None for any)."""
     if not isinstance(value, Tensor):
+        if value is not None:
+            number(value, "operand", call)
         return float(value) if isinstance(value, np.generic) and value.dtype.kind == "V" else value
     tile(value, "operand", call)
     if value.size == 1 and partitions > 1:

@@ -19,8 +19,8 @@ _SIGNED = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32}
 
 def dtype_of(value: Any) -> DType:
     """Return the data type of a tile or a number; Python's numbers are uint8, int32 and float32."""
-    known: DType | None = getattr(value, "format", None)
-    if known is not None:
+    known = getattr(value, "format", None)
+    if isinstance(known, DType):
         return known
     if isinstance(value, bool):
         return dtypes.uint8

@@ -15,6 +15,7 @@ from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.nki import isa
 from neurosim.nki.legacy.index import Box
 from neurosim.nki.legacy.state import Run
+from neurosim.rules import is_number
 from neurosim.view import NkiTensor
 
 Placer = Callable[[tuple[int, ...], int, int], tuple[int, int]]
@@ -230,7 +231,13 @@ def _overlap(one: NkiTensor, other: NkiTensor) -> bool:
 
 
 def fill_value(value: Any, dtype: DType) -> Any:
-    """Return a number as ``nisa.memset`` takes it for a dtype."""
+    """Return a number as ``nisa.memset`` takes it for a dtype.
+
+    Raises:
+        IllegalOperand: it is no number.
+    """
+    if not is_number(value) and not isinstance(value, (bool, np.bool_)):
+        raise IllegalOperand(f"{value!r} is no number that fills a tile")
     if dtype.is_float:
         return float(value)
     return bool(value) if not dtype.is_integer else int(value)

@@ -16,6 +16,8 @@ from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.indexing import DynamicSlice
 from neurosim.nki.legacy.index import Affine, broadcast, is_int
 
+_DS = "give a start, and a size of at least 1"
+
 
 @dataclass(frozen=True)
 class Dynamic:
@@ -134,6 +136,8 @@ def _upright(plus: Affine, ndim: int) -> Affine:
 def _basic(entry: Any, extent: int, axis: int, what: Callable[[], str]) -> tuple[int, int, int]:
     """Return (start, extent, step) of a slice; of an int with extent 0."""
     if isinstance(entry, DynamicSlice):
+        if not is_int(entry.start) or not is_int(entry.size) or entry.size < 1:
+            raise IllegalOperand(f"nl.ds({entry.start!r}, {entry.size!r}) on axis {axis} of {what()}", advice=_DS)
         entry = slice(entry.start, entry.start + entry.size)
     if type(entry) is slice:
         if entry.start is None and entry.stop is None and entry.step is None and extent:

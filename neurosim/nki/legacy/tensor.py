@@ -17,7 +17,7 @@ from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
-from neurosim.nki.legacy.index import Affine, Box, Predicate, whole_box
+from neurosim.nki.legacy.index import Affine, Box, Predicate, extents_of, is_int, whole_box
 from neurosim.nki.legacy.layout import Layout, Steps, Walk, whole_layout
 from neurosim.nki.legacy.roots import Fresh, Root, Whole, outdate
 from neurosim.nki.legacy.state import active, run_of
@@ -25,6 +25,26 @@ from neurosim.nki.legacy.statements import assigns_expression
 from neurosim.nki.legacy.subscripts import Dynamic, read
 from neurosim.view import NkiTensor
 
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "power": "__rpow__",
+    "remainder": "__rmod__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+}
+"""What Python calls on the right operand when NumPy's function would be called of the left one."""
 READ, WRITE, ACCUMULATE = "read", "write", "accumulate"
 
 
@@ -43,7 +63,6 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "check_offsets", "dynamic", "layout", "offsets", "operand_mask", "par", "root", "shape")
-    __array_ufunc__ = None  # NumPy scalars on the left leave the operation to us
 
     def __init__(
         self,
@@ -126,6 +145,19 @@ class Tensor:
             advice="compute with nl and nisa functions; to look at values use nl.device_print",
         )
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """What NumPy does with a tile: a NumPy number on the left of an operator leaves the operation to the tile."""
+        turned = _REFLECTED.get(ufunc.__name__)
+        is_number = isinstance(inputs[0], (np.generic, np.ndarray)) and inputs[0].ndim == 0
+        if method == "__call__" and not options and turned and is_number and len(inputs) == 2:
+            return getattr(self, turned)(np.asarray(inputs[0])[()])
+        raise IllegalOperand(f"np.{ufunc.__name__} of {self.describe()}", advice=f"tiles take nl.{ufunc.__name__}")
+
+    def __int__(self) -> int:
+        raise IllegalOperand(f"{self.describe()}: a tensor is no number while the kernel is built")
+
+    __float__ = __index__ = __int__
+
     def __iter__(self) -> Any:
         raise IllegalOperand(f"{self.describe()}: a tensor cannot be iterated over", advice="index it in a loop")
 
@@ -175,6 +207,8 @@ class Tensor:
 
     def expand_dims(self, axis: int) -> Tensor:
         """Return this with an axis of extent 1 at a position."""
+        if not is_int(axis) or not -self.ndim - 1 <= axis <= self.ndim:
+            raise IllegalOperand(f"expand_dims at axis {axis!r} of {self.describe()}")
         return self._with(self.layout.unsqueezed(axis % (self.ndim + 1)))
 
     def spread(self, shape: tuple[int, ...]) -> Tensor:
@@ -191,12 +225,18 @@ class Tensor:
         """Return this repeated to a shape along axes of extent 1, by NumPy's rules."""
         from neurosim.nki.legacy.lowering import spread_partitions
 
-        return spread_partitions(self.spread(tuple(int(extent) for extent in shape)), "broadcast_to")
+        wanted = extents_of(shape, "broadcast_to")
+        if any(own not in (1, to) for own, to in zip(self.shape[::-1], wanted[::-1], strict=False)):
+            raise IllegalOperand(
+                f"{self.describe()} cannot be broadcast to {list(wanted)}",
+                advice="extents are equal or 1, counted from the last axis",
+            )
+        return spread_partitions(self.spread(wanted), "broadcast_to")
 
     def reshape(self, *shape: Any) -> Tensor:
         """Return the same elements with another shape; partitions keep their extent."""
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        extents = tuple(int(extent) for extent in wanted)
+        extents = extents_of(wanted, "reshape")
         fitted = self.fitted(extents)
         if fitted is not None:
             return fitted
@@ -274,7 +314,8 @@ class Tensor:
         tile = root.tile(block, use in (WRITE, ACCUMULATE) and walk.size == root.tile_size)
         steps, shape, partition_axis = tile.steps, tile.shape, tile.partition_axis
         start, free = tile.relative_partition, tile.free_offset
-        for axis, step in enumerate(steps):
+        for axis in range(len(self.offsets) - blocks):  # a tile of one axis has a further one, of extent 1
+            step = steps[axis]
             offset, span = self.offsets[axis + blocks], walk.spans[axis + blocks]
             if (offset + span.low < 0 or offset + span.high >= shape[axis]) and axis + blocks not in self.dynamic:
                 raise self._outside(offset + span.low, offset + span.high, shape[axis], f"axis {axis + blocks}")

@@ -11,8 +11,8 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand
 from neurosim.modes import ReduceCmd
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import boxes_of
-from neurosim.nki.legacy.lowering import column, common_shape, lanewise, moved_to_sbuf, result, tile
+from neurosim.nki.legacy.index import boxes_of, extents_of
+from neurosim.nki.legacy.lowering import column, common_shape, lanewise, moved_to_sbuf, number, result, tile
 from neurosim.nki.legacy.operators import operator, optional_operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.roots import fill_value
@@ -101,7 +101,7 @@ def _ordered(sides: list[Any], tiles: tuple[Any, ...]) -> list[Any]:
 def _number(value: Any, bits: bool) -> Any:
     if value is None or isinstance(value, Tensor):
         return value
-    return int(value) if bits else float(value)
+    return int(value) if bits and float(value).is_integer() else float(value)
 
 
 def scalar_tensor_tensor(
@@ -179,7 +179,7 @@ def tensor_tensor_scan(
             reverse0=reverse0,
             reverse1=reverse1,
         ),
-        columns=(float(start) if not isinstance(start, Tensor) else start,),
+        columns=(start if isinstance(start, Tensor) else number(start, "initial", call),),
     )
 
 
@@ -219,14 +219,15 @@ def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine
 def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Engine = Engine.unknown) -> Tensor:
     """Return a new tile that holds ``value`` everywhere."""
     call = "nisa.memset"
-    extents, known = tuple(int(extent) for extent in shape), chosen(dtype, call)
-    number = fill_value(value, known)
+    extents, known = extents_of(shape, call), chosen(dtype, call)
+    extents = extents if len(extents) > 1 else (*extents, 1)
+    filling = fill_value(value, known)
     begin(call)
     boxes = boxes_of(mask, extents, call)
 
     def issue(target: Tensor) -> None:
         for box in boxes:
-            isa.memset(dst=target.resolve(call, box, WRITE), value=number, engine=engine)
+            isa.memset(dst=target.resolve(call, box, WRITE), value=filling, engine=engine)
 
     return result(call, extents, known, issue, boxes=boxes, exact=True)
 
@@ -317,8 +318,8 @@ def _bias(bias: Any, rows: int, call: str) -> Any:
     if bias is None or isinstance(bias, Tensor):
         return None if bias is None else column(bias, rows, call, dtype=None)
     if run.kernel.chip.generation >= 3:
-        return float(bias)
-    made = memset((rows, 1), float(bias), "float32")
+        return number(bias, "bias", call)
+    made = memset((rows, 1), number(bias, "bias", call), "float32")
     made.resolve(call)
     return made
 

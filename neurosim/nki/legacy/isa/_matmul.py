@@ -44,7 +44,7 @@ def nc_matmul(
     hints = {"is_stationary_onezero": bool(is_stationary_onezero), "is_moving_onezero": bool(is_moving_onezero)}
     options: dict[str, Any] = dict(hints)
     if tile_position or tile_size:
-        options |= {"tile_position": tuple(tile_position), "tile_size": tuple(tile_size)}
+        options |= {"tile_position": tile_position, "tile_size": tile_size}
     if perf_mode is not None:
         options["perf_mode"] = _perf_mode(perf_mode)
     packed = 1 + (options.get("perf_mode") is isa.matmul_perf_mode.double_row)  # then a free axis is contracted, too
@@ -98,6 +98,12 @@ def _cuts(left: Tensor, right: Tensor, mask: Any, call: str) -> Cuts | None:
     A mask's axis 0 is the contraction. Its axis 1 is the free axis of the operand that has this extent; where both
     have it, a third axis tells them apart, or brackets with a comparison do: ``stationary[i_f < n]``.
     """
+    if left.shape[0] != right.shape[0]:
+        raise IllegalOperand(
+            f"{call}: stationary has {left.shape[0]} partitions and moving has {right.shape[0]}",
+            numbers=(f"stationary  {left.describe()}", f"moving      {right.describe()}"),
+            advice="both are contracted along their partitions",
+        )
     contraction = (0, left.shape[0])
     frees = [tuple((0, extent) for extent in operand.shape[1:]) for operand in (left, right)]
     for place, operand in enumerate((left, right)):
@@ -109,7 +115,7 @@ def _cuts(left: Tensor, right: Tensor, mask: Any, call: str) -> Cuts | None:
             if len(boxes) > 1:
                 raise Unsupported(f"{call}: an operand's mask that is no box", advice="mask one axis at a time")
             frees[place] = tuple(boxes[0][1:])
-    if mask is False:
+    if not isinstance(mask, Predicate) and not boxes_of(mask, left.shape, call):
         return None
     for term, name in mask.terms if isinstance(mask, Predicate) else ():
         axes = [axis for axis, step in enumerate(term.steps) if step]

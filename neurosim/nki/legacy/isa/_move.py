@@ -13,8 +13,28 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.modes import DgeMode, OobMode, ReduceCmd
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Affine, Box, Predicate, box_shape, boxes_of, is_int, one_box, whole_box
-from neurosim.nki.legacy.lowering import column, copied, cut_column, in_place, moved_to_sbuf, result, tile
+from neurosim.nki.legacy.index import (
+    Affine,
+    Box,
+    Predicate,
+    box_shape,
+    boxes_of,
+    broadcast,
+    is_int,
+    one_box,
+    whole_box,
+)
+from neurosim.nki.legacy.lowering import (
+    column,
+    copied,
+    cut_column,
+    fitted,
+    in_place,
+    moved_to_sbuf,
+    number,
+    result,
+    tile,
+)
 from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.state import begin
@@ -72,7 +92,7 @@ def dma_transpose(
     order = _PERMUTATIONS.get(src.ndim)
     if order is None:
         raise IllegalOperand(f"{call}: src has {src.ndim} axes", advice="give 2, 3 or 4")
-    if axes is not None and tuple(axes) != order:
+    if axes is not None and (not isinstance(axes, (list, tuple)) or tuple(axes) != order):
         raise IllegalOperand(f"{call}: axes={axes!r} of a tensor with {src.ndim} axes", advice=f"axes are {order}")
     begin(call)
     boxes = boxes_of(mask, src.shape, call)
@@ -122,7 +142,7 @@ def tensor_copy_predicated(
 
 def _value(value: Any, shape: tuple[int, ...], box: Box, call: str) -> Any:
     if not isinstance(value, Tensor):
-        return float(value)
+        return number(value, "src", call)
     return value.spread(shape).resolve(call, box)
 
 
@@ -155,7 +175,7 @@ def tensor_copy_dynamic_dst(
     target, source = tile(dst, "dst", call), tile(src, "src", call)
     if dtype is not None and chosen(dtype, call) != target.format:
         raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
-    source = source.like(target.shape)
+    source = fitted(source, "src", target.shape, call)
     for box in in_place(call, mask, target):
         moved = source.resolve(call, box)
         isa.dma_copy(dst=target.resolve(call, box, WRITE), src=moved)
@@ -259,8 +279,11 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
             f"{call}: pred is {pred!r}; it must be one comparison of nl.arange expressions", advice="else use nl.where"
         )
     ((term, name),) = pred.terms
-    placed = term.aligned(source.ndim)
+    placed = term.aligned(max(source.ndim, term.ndim))
+    if broadcast(placed.shape, source.shape) != source.shape:
+        raise IllegalOperand(f"{call}: pred has the shape {list(term.shape)}, and on_true_tile {list(source.shape)}")
     whole = Affine(source.shape, placed.steps, placed.offset)
+    otherwise = number(on_false_value, "on_false_value", call)
     begin(call)
     boxes = boxes_of(mask, source.shape, call)
     moved = [source.resolve(call, box) for box in boxes]
@@ -273,7 +296,7 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
                 pattern=pattern,
                 channel_multiplier=whole.steps[0],
                 on_true_tile=one,
-                on_false_value=float(on_false_value),
+                on_false_value=otherwise,
                 cmp_op=Operator(name),
                 offset=offset,
             )
@@ -311,7 +334,7 @@ def tensor_scalar_cumulative(
     target, source = tile(dst, "dst", call), tile(src, "src", call)
     rows = source.shape[0]
     sides = [column(side, rows, call) for side in (imm0, imm1)]
-    source = source.like(target.shape)
+    source = fitted(source, "src", target.shape, call)
     begin(call)
     box = one_box(mask, target.shape, call)
     if box is None:
@@ -348,9 +371,13 @@ def range_select(
     call = "nisa.range_select"
     source = tile(on_true_tile, "on_true_tile", call)
     rows = source.shape[0]
-    bounds = [column(bound, rows, call, dtype=None) for bound in (bound0, bound1)]
+    bounds = [column(tile(bound, "bound", call), rows, call, dtype=None) for bound in (bound0, bound1)]
+    if not is_int(range_start):
+        raise IllegalOperand(f"{call}: range_start is {range_start!r}; it must be an int")
     res = None if reduce_res is None else (tile(reduce_res, "reduce_res", call).like((rows, 1)))
-    options: dict[str, Any] = {} if on_false_value is None else {"on_false_value": float(on_false_value)}
+    options: dict[str, Any] = (
+        {} if on_false_value is None else {"on_false_value": number(on_false_value, "on_false_value", call)}
+    )
     begin(call)
     box = one_box(mask, source.shape, call)
     if box is not None and box[2:] != whole_box(source.shape)[2:]:
@@ -404,7 +431,8 @@ def select_reduce(
     rows = target.shape[0]
     other = column(on_false, rows, call, dtype=None)
     res = None if reduce_res is None else tile(reduce_res, "reduce_res", call).like((rows, 1))
-    source, chooser = source.like(target.shape), chooser.like(target.shape)
+    source = fitted(source, "on_true", target.shape, call)
+    chooser = fitted(chooser, "predicate", target.shape, call)
     boxes = in_place(call, mask, target)
     if len(boxes) > 1 and (res is not None or reduce_cmd is not ReduceCmd.idle):
         raise IllegalOperand(f"{call}: a mask that is no box, with a reduction", advice="mask one axis at a time")
@@ -412,7 +440,7 @@ def select_reduce(
         one, where = source.resolve(call, box), chooser.resolve(call, box)
         if where.dtype == dtypes.bool_:
             where = where.view(dtypes.uint8)  # bool is stored as uint8
-        side = cut_column(other, box, call) if isinstance(other, Tensor) else float(other)
+        side = cut_column(other, box, call) if isinstance(other, Tensor) else number(other, "on_false", call)
         isa.select_reduce(
             dst=target.resolve(call, box, WRITE),
             predicate=where,

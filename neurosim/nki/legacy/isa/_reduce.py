@@ -12,7 +12,7 @@ from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.errors import IllegalOperand
 from neurosim.nki import isa
-from neurosim.nki.legacy.index import Box, one_box, whole_box
+from neurosim.nki.legacy.index import Box, is_int, one_box, whole_box
 from neurosim.nki.legacy.lowering import column, result, tile
 from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
@@ -49,8 +49,9 @@ def reduced_axes(axis: Any, ndim: int, call: str) -> list[int]:
     Raises:
         IllegalOperand: no axis, or the partition axis.
     """
-    axes = sorted({int(entry) % ndim for entry in (axis if isinstance(axis, (list, tuple)) else (axis,))})
-    if not axes or 0 in axes:
+    given = axis if isinstance(axis, (list, tuple)) else (axis,)
+    axes = sorted({int(entry) % ndim for entry in given if is_int(entry) and -ndim <= entry < ndim})
+    if not axes or 0 in axes or len(axes) < len(given):
         raise IllegalOperand(
             f"{call}: axis={axis!r} of a tile with {ndim} axes",
             advice="free axes can be reduced; for partitions use nc_transpose or a matmul with ones",
@@ -218,6 +219,8 @@ def nc_match_replace8(
     """Return ``data`` with the first occurrence of each of eight values replaced, and their places in ``dst_idx``."""
     call = "nisa.nc_match_replace8"
     source, wanted = tile(data, "data", call), tile(vals, "vals", call)
+    if dst_idx is not None:
+        tile(dst_idx, "dst_idx", call)
     begin(call)
     box = one_box(mask, source.shape, call)
     if box is not None:

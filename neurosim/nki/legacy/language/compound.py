@@ -17,7 +17,7 @@ from neurosim.nki.legacy.index import boxes_of
 from neurosim.nki.legacy.isa._reduce import reduced_axes
 from neurosim.nki.legacy.language.elementwise import FUNCTIONS, binary
 from neurosim.nki.legacy.language.memory import copy
-from neurosim.nki.legacy.lowering import cast, common_shape, lanewise, result, tile, written_of
+from neurosim.nki.legacy.lowering import cast, common_shape, lanewise, number, result, tile, written_of
 from neurosim.nki.legacy.promotion import chosen, promoted, result_dtype
 from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.tensor import ACCUMULATE, WRITE, Tensor
@@ -153,7 +153,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
 
 def _side(value: Any, dtype: Any, call: str) -> Any:
     if not isinstance(value, Tensor):
-        return float(value)
+        return number(value, "x", call)
     source = tile(value, "x", call)
     return source if source.format == dtype else cast(source, dtype, call)
 
@@ -208,6 +208,8 @@ def rms_norm(
     """Return ``x / sqrt(mean(x²) + epsilon) · w``, where the mean is a sum divided by ``n``."""
     call = "nl.rms_norm"
     source, weight = tile(x, "x", call), tile(w, "w", call)
+    if not number(n, "n", call):
+        raise IllegalOperand(f"{call}: n is {n!r}; it is how many elements the mean is of")
     inner = dtypes.float32 if compute_dtype is None else chosen(compute_dtype, call)
     rows = _rows(mask, source, call)
     squares = FUNCTIONS["square"](source, dtype=inner, mask=mask)

@@ -13,7 +13,7 @@ from neurosim import dtypes
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.nki import _random, isa
-from neurosim.nki.legacy.index import is_int
+from neurosim.nki.legacy.index import extents_of, is_int
 from neurosim.nki.legacy.lowering import wrap
 from neurosim.nki.legacy.promotion import chosen
 from neurosim.nki.legacy.state import begin
@@ -24,7 +24,7 @@ def rand(shape: Any, dtype: Any = np.float32) -> Tensor:
     """Return a new tile of random numbers, uniform between 0 and 1."""
     call = "nl.rand"
     begin(call)
-    return wrap(_random.rand(tuple(int(extent) for extent in shape), chosen(dtype, call)))
+    return wrap(_random.rand(extents_of(shape, call), chosen(dtype, call)))
 
 
 def random_seed(seed: Any, *, mask: Any = None) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
@@ -151,11 +153,20 @@ def _operator_method(name: str, reverse: bool) -> Any:
     def method(self: Tensor, other: Any) -> Any:
         if isinstance(other, Affine) and name == "add":
             return dynamic_index(self, other)  # a place that is known at run time only
-        if not isinstance(other, Tensor) and not is_number(other) and not isinstance(other, bool):
-            return NotImplemented
+        if not isinstance(other, (Tensor, bool)) and not is_number(other):
+            if name in ("equal", "not_equal") and not isinstance(other, (Affine, np.ndarray)):
+                return NotImplemented
+            raise IllegalOperand(f"nl.{name} of {self.describe()} and {other!r}", advice="give tiles and numbers")
         dtype = dtypes.bool_ if name in _TRUTHS else None
         with run_of(f"nl.{name}").kernel.located():
             return binary(op, other, self, dtype, None) if reverse else binary(op, self, other, dtype, None)
+
+    return method
+
+
+def _no_method(sign: str, advice: str) -> Any:
+    def method(self: Tensor, *others: Any) -> Any:
+        raise IllegalOperand(f"__{sign}__ of {self.describe()}: tiles do not have it", advice=f"use {advice}")
 
     return method
 
@@ -196,6 +207,15 @@ def install() -> None:
         "ne": "not_equal",
     }.items():
         setattr(Tensor, f"__{sign}__", _operator_method(name, False))
+    for sign, advice in {
+        "floordiv": "nl.floor of the quotient",
+        "rfloordiv": "nl.floor of the quotient",
+        "matmul": "nl.matmul",
+        "rmatmul": "nl.matmul",
+        "abs": "nl.abs",
+        "divmod": "nl.floor and nl.mod",
+    }.items():
+        setattr(Tensor, f"__{sign}__", _no_method(sign, advice))
     setattr(Tensor, "__neg__", lambda self: negative(self))  # noqa: B010 (the class declares none)
     setattr(Tensor, "__invert__", lambda self: unary(Operator("invert"), self, None, None))  # noqa: B010
     Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]

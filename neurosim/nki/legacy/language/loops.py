@@ -12,6 +12,7 @@ from typing import Any
 from neurosim.errors import IllegalOperand
 from neurosim.nki.legacy.compiler import Directive
 from neurosim.nki.legacy.dependence import LoopIndex
+from neurosim.nki.legacy.index import is_int
 from neurosim.nki.legacy.state import active, run_of
 
 
@@ -24,18 +25,24 @@ def affine_range(*args: int, directives: Any = None, **hints: Any) -> Iterator[L
         LoopCarriedDependence: an iteration reads what an earlier one wrote.
     """
     run = active()
-    numbers = range(*args)
+    numbers = _numbers(args, "nl.affine_range")
     return map(LoopIndex, numbers) if run is None else _directed(run.tracker.affine(numbers, run.flush), directives)
 
 
 def sequential_range(*args: int, directives: Any = None, **hints: Any) -> Iterator[LoopIndex]:
     """Return the numbers of a loop whose iterations run one after the other; see :func:`affine_range` for hints."""
-    return _directed(map(LoopIndex, range(*args)), directives)
+    return _directed(map(LoopIndex, _numbers(args, "nl.sequential_range")), directives)
 
 
 def static_range(*args: int) -> Iterator[LoopIndex]:
     """Return the numbers of a loop that is unrolled."""
-    return map(LoopIndex, range(*args))
+    return map(LoopIndex, _numbers(args, "nl.static_range"))
+
+
+def _numbers(args: tuple[Any, ...], call: str) -> range:
+    if not 1 <= len(args) <= 3 or not all(is_int(bound) for bound in args) or (len(args) == 3 and not args[2]):
+        raise IllegalOperand(f"{call}{args}", advice="give one to three ints, known while the kernel is built")
+    return range(*args)
 
 
 def _directed(numbers: Iterator[LoopIndex], directives: Any) -> Iterator[LoopIndex]:

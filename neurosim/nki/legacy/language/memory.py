@@ -16,7 +16,7 @@ from neurosim.memory import array_bytes
 from neurosim.nki import isa
 from neurosim.nki.legacy.compiler import AUTOMATIC, Placement, psum
 from neurosim.nki.legacy.index import Box, boxes_of, is_int
-from neurosim.nki.legacy.lowering import copied, in_place, lanewise, moved_to_sbuf, result, tile, wrap
+from neurosim.nki.legacy.lowering import copied, in_place, lanewise, moved_to_sbuf, number, result, tile, wrap
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.roots import Blocks
 from neurosim.nki.legacy.state import begin, run_of
@@ -31,6 +31,12 @@ class par_dim(int):
     """
 
     __slots__ = ()
+
+    def __new__(cls, extent: Any) -> par_dim:
+        """Return the extent; IllegalOperand where it is no int."""
+        if not is_int(extent):
+            raise IllegalOperand(f"nl.par_dim({extent!r})", advice="give an int")
+        return super().__new__(cls, extent)
 
 
 def ndarray(
@@ -104,6 +110,8 @@ def _fill_hbm(tensor: Any, fill: Any, call: str) -> None:
 def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **options: Any) -> Tensor:
     """Return a new tensor that holds ``fill_value``; a tile is filled when it is first used."""
     _known_options("nl.full", options)
+    if not is_number(fill_value) and not isinstance(fill_value, (bool, np.bool_)):
+        raise IllegalOperand(f"nl.full: fill_value is {fill_value!r}; it must be a number")
     return _new("nl.full", shape, dtype, buffer, name, fill_value)
 
 
@@ -140,7 +148,9 @@ def full_like(a: Tensor, fill_value: Any, dtype: Any = None, *, buffer: Any = No
     return _new("nl.full_like", *_like(a, dtype, buffer), name, fill_value)
 
 
-def _like(a: Tensor, dtype: Any, buffer: Any) -> tuple[list[Any], Any, Any]:
+def _like(a: Any, dtype: Any, buffer: Any) -> tuple[list[Any], Any, Any]:
+    if not isinstance(a, Tensor):
+        raise IllegalOperand(f"{a!r} is no tensor that another could be like")
     shape: list[Any] = list(a.shape)
     if a.par > 0:
         shape[a.par] = par_dim(shape[a.par])
@@ -163,6 +173,8 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
 
 def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> Tensor:
     """Return an identity matrix in HBM."""
+    if not is_int(n) or n < 1:
+        raise IllegalOperand(f"nl.shared_identity_matrix({n!r})", advice="give its extent")
     return shared_constant(np.eye(int(n)), chosen(dtype, "nl.shared_identity_matrix"))
 
 
@@ -293,7 +305,9 @@ def static_cast(value: Any, dtype: Any) -> Any:
     """Return a number or a tile as another dtype."""
     if isinstance(value, Tensor):
         return copy(value, dtype=dtype)
-    return chosen(dtype, "nl.static_cast").numpy.type(value)
+    call = "nl.static_cast"
+    number(value, "value", call)
+    return chosen(dtype, call).numpy.type(value)
 
 
 def device_print(prefix: str, x: Any = None, *, mask: Any = None) -> None:
