@@ -4,22 +4,25 @@
 8-bit formats included, and the message says where they differ and how far.
 
 Both take NumPy arrays (ml_dtypes formats too), PyTorch tensors, JAX arrays, numbers, and nested lists of numbers.
-The reference may have any dtype that converts to float64, and is best given in float64: rounding it first would hide
-half a unit.
+Packed formats are taken apart along the last axis, which has four times as many values then. The reference may have any
+dtype that converts to float64, and is best given in float64: rounding it first would hide half a unit.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from neurosim import dtypes
 from neurosim.arrays import to_numpy
-from neurosim.dtypes import DType
+from neurosim.dtypes import DType, Kind
 
 Floats = npt.NDArray[np.float64]
+
+_SMALL_INTEGERS = tuple(np.dtype(kind) for kind in (ml_dtypes.int2, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.uint4))
 
 __all__ = ["assert_close", "assert_ulp", "ulp_distance", "ulp_of"]
 
@@ -32,7 +35,7 @@ def ulp_of(values: Any, dtype: Any) -> Floats:
 
     Args:
         values: numbers, any shape.
-        dtype: an NKI format, its name, or a NumPy dtype; float64 too.
+        dtype: an NKI format (of a packed one, the unit of its values), its name, or a dtype of NumPy or ml_dtypes.
 
     Raises:
         TypeError: no such format.
@@ -47,7 +50,7 @@ def ulp_of(values: Any, dtype: Any) -> Floats:
     return units
 
 
-def ulp_distance(actual: Any, expected: Any) -> Floats:
+def ulp_distance(actual: Any, expected: Any, dtype: Any = None) -> Floats:
     """Return how far each value is from the reference, in units in the last place of the format of ``actual``.
 
     The unit is taken at the reference. Two NaNs, and equal infinities, are 0 apart; a NaN and a number, or an infinity
@@ -56,32 +59,35 @@ def ulp_distance(actual: Any, expected: Any) -> Floats:
     Args:
         actual: what was computed.
         expected: the reference; broadcast to the shape of ``actual``.
+        dtype: another format whose units count: ``nl.tfloat32``, whose arrays are float32's, or a narrower one that
+            values went through.
 
     Raises:
         AssertionError: shapes that do not broadcast to that of ``actual``.
         TypeError: a format that cannot be compared.
     """
-    values, reference, dtype = _pair(actual, expected)
+    values, reference, dtype = _pair(actual, expected, dtype)
     with np.errstate(invalid="ignore"):
         distance = np.abs(values - reference) / ulp_of(reference, dtype)
     equal = (values == reference) | (np.isnan(values) & np.isnan(reference))
     return np.where(equal, 0.0, np.where(np.isfinite(values) & np.isfinite(reference), distance, np.inf))
 
 
-def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0) -> None:
+def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0, dtype: Any = None) -> None:
     """Fail unless every value is within ``max_ulp`` units in the last place of the reference; see `ulp_distance`.
 
     Args:
         actual: what was computed; its dtype says what a unit is.
         expected: the reference.
         max_ulp: the limit; 0.5 asks for correct rounding, 0 for equality.
+        dtype: another format whose units count, as in `ulp_distance`.
 
     Raises:
         AssertionError: a value is too far; says which, how far, and in which part of the array.
     """
     __tracebackhide__ = True
-    values, reference, dtype = _pair(actual, expected)
-    distance = ulp_distance(actual, expected)
+    values, reference, dtype = _pair(actual, expected, dtype)
+    distance = ulp_distance(actual, expected, dtype)
     _report(distance > max_ulp, distance, values, reference, f"{max_ulp:g} ulp of {_name(dtype)}", actual)
 
 
@@ -111,10 +117,10 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
     _report(far, ulp_distance(actual, expected), values, reference, f"rtol {rtol:g} and atol {atol:g}", actual)
 
 
-def _pair(actual: Any, expected: Any) -> tuple[Floats, Floats, Any]:
-    """Return both as float64, the reference in the shape of the actual values, and the actual format."""
-    array = np.asarray(to_numpy(actual, "actual"))
-    reference = np.asarray(to_numpy(expected, "expected"))
+def _pair(actual: Any, expected: Any, dtype: Any = None) -> tuple[Floats, Floats, Any]:
+    """Return both as float64, the reference in the shape of the actual values, and the format whose units count."""
+    array = _unpacked(np.asarray(to_numpy(actual, "actual")))
+    reference = _unpacked(np.asarray(to_numpy(expected, "expected")))
     for name, value in (("actual", array), ("expected", reference)):
         if value.dtype.kind in "OSUMmc" or value.dtype.names:
             raise TypeError(f"{name} is {value.dtype}, which is not a number format that can be compared")
@@ -124,23 +130,37 @@ def _pair(actual: Any, expected: Any) -> tuple[Floats, Floats, Any]:
         raise AssertionError(
             f"the shapes differ: actual {list(array.shape)}, expected {list(reference.shape)}"
         ) from None
-    return array.astype(np.float64), reference.astype(np.float64), array.dtype
+    return array.astype(np.float64), reference.astype(np.float64), array.dtype if dtype is None else dtype
+
+
+def _unpacked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values of a packed format one by one along the last axis; any other array as it is."""
+    known = dtypes.of(array.dtype)
+    if known is None or not known.is_packed:
+        return array
+    codes = np.ascontiguousarray(array).view(np.uint8)
+    if known != dtypes.float4_e2m1fn_x4:
+        return codes.view(array.dtype[0])
+    pairs = np.stack([codes & 15, codes >> 4], axis=-1)  # the first value is in the lower half
+    return pairs.reshape(*codes.shape[:-1], -1).view(ml_dtypes.float4_e2m1fn)
 
 
 def _layout(dtype: Any) -> tuple[int, int, int] | None:
-    """Return (mantissa bits, smallest and largest exponent) of a float format; None for integers and bool."""
+    """Return (mantissa bits, smallest and largest exponent) of a format; None for integers and bool."""
     known = dtypes.of(dtype)
     if known is not None:
-        if not known.is_float:
+        if known.exponent_bits == 0:
             return None
-        return known.mantissa_bits, 1 - known.bias, int(np.frexp(known.max_value)[1]) - 1
+        smallest = -known.bias if known.kind == Kind.SCALE else 1 - known.bias
+        return known.mantissa_bits, smallest, int(np.frexp(known.max_value)[1]) - 1
     other = np.dtype(dtype)
-    if other.kind in "iub":
+    if other.kind in "iub" or other in _SMALL_INTEGERS:
         return None
-    if other.kind != "f":
-        raise TypeError(f"{other} has no unit in the last place that is known here")
-    info = np.finfo(other)
-    return int(info.nmant), int(info.minexp), int(info.maxexp) - 1
+    try:
+        info: Any = ml_dtypes.finfo(other)  # type: ignore[no-untyped-call]
+    except (KeyError, ValueError):
+        raise TypeError(f"{other} has no unit in the last place that is known here") from None
+    return int(info.nmant), int(info.minexp), int(np.frexp(float(info.max))[1]) - 1
 
 
 def _name(dtype: Any) -> str:

@@ -264,7 +264,7 @@ ROWS = (
     Row("neurosim.objects"),
     Row("neurosim.arrays", own=FORMATS, packages=("numpy", "ml_dtypes")),
     Row("neurosim.specs", own=FORMATS),
-    Row("neurosim.testing", own=("neurosim.dtypes", "neurosim.arrays"), packages=("numpy",)),
+    Row("neurosim.testing", own=("neurosim.dtypes", "neurosim.arrays"), packages=("numpy", "ml_dtypes")),
     Row(
         "neurosim.arguments",
         own=(

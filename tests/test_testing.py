@@ -108,6 +108,64 @@ def test_close_allows_two_units_by_default(dtype: dtypes.DType) -> None:
     assert_close(np.array([1 + 4 * unit], dtype.numpy), [1.0], atol=2 * unit)
 
 
+def test_scales_are_a_power_of_two_apart() -> None:
+    scales = np.array([2.0**-127, 1.0, 8.0, 2.0**127]).astype(ml_dtypes.float8_e8m0fnu)
+    np.testing.assert_array_equal(ulp_of(scales, scales.dtype), scales.astype(np.float64))
+    assert_ulp(scales[1:2], [0.5], 1)
+    with pytest.raises(AssertionError, match=re.escape("8.0, expected 2.0 (3 ulp, relative 3)")):
+        assert_ulp(scales[2:3], [2.0], 1)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float8_e4m3fn_x4, dtypes.float8_e5m2_x4])
+def test_packed_values_are_compared_one_by_one(dtype: dtypes.DType) -> None:
+    value = dtype.face[0]
+    packed = np.array([[1.0, 1.5, -2.0, 0.25, 3.0, 3.5, 0.0, 8.0]], value).view(dtype.face)
+    assert packed.shape == (1, 2)
+    assert_ulp(packed, [[1.0, 1.5, -2.0, 0.25, 3.0, 3.5, 0.0, 8.0]], 0)
+    assert_close(packed, packed)
+    with pytest.raises(AssertionError, match=re.escape("worst at [0, 5]: 3.5, expected 3.0")):
+        assert_ulp(packed, [[1.0, 1.5, -2.0, 0.25, 3.0, 3.0, 0.0, 8.0]], 0.5)
+
+
+def test_values_of_four_bits_begin_in_the_lower_half() -> None:
+    packed = np.array([[0x10, 0x7F]], np.uint8).view(dtypes.float4_e2m1fn_x4.face)
+    assert_ulp(packed, [[0.0, 0.5, -6.0, 6.0]], 0)
+    with pytest.raises(AssertionError, match="1 of 4 values are further away than 0 ulp of float4_e2m1fn"):
+        assert_ulp(packed, [[0.0, 0.5, -6.0, 4.0]], 0)
+
+
+def test_units_of_another_format() -> None:
+    """tfloat32 has no arrays of its own, and a float32 that went through bfloat16 is only good to that."""
+    x = np.array([1.0 + 2.0**-11], np.float32)
+    assert ulp_distance(x, 1.0, dtypes.tfloat32) == 0.5
+    assert_ulp(x, 1.0, 0.5, dtype=dtypes.tfloat32)
+    assert_ulp(x, 1.0, 0.0625, dtype="bfloat16")
+    with pytest.raises(AssertionError, match=re.escape("than 0.25 ulp of tfloat32")):
+        assert_ulp(x, 1.0, 0.25, dtype="tfloat32")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "unit"),
+    [
+        (ml_dtypes.float8_e3m4, 2.0**-4),
+        (ml_dtypes.float6_e2m3fn, 2.0**-3),
+        (ml_dtypes.float4_e2m1fn, 0.5),
+        (np.float16, 2.0**-10),
+        (ml_dtypes.int4, 1.0),
+    ],
+)
+def test_formats_that_are_not_nkis(dtype: Any, unit: float) -> None:
+    assert ulp_of(1.0, dtype) == unit
+    assert_ulp(np.array([1], dtype), [1.0], 0)
+    with pytest.raises(AssertionError, match="1 of 1"):
+        assert_ulp(np.array([2], dtype), [1.0], 0.99)
+
+
+def test_a_format_that_has_no_numbers() -> None:
+    with pytest.raises(TypeError, match="has no unit in the last place"):
+        ulp_of(1.0, "S3")
+
+
 def test_integers_must_be_equal_unless_told() -> None:
     assert_close(np.array([3, 4], np.int32), [3, 4])
     with pytest.raises(AssertionError, match=re.escape("1 of 2")):
