@@ -91,6 +91,11 @@ class Tensor:
     fast_load_cycles: float = _in("cycles")
     wide_transpose_passes: int = _in("count")
     transpose_hold_ratio: float = _in("ratio")
+    throttle_window_ns: float = _in("ns")
+    throttled_clock_ghz: float = _in("GHz")
+    throttled_latency_ns: float = _in("ns")
+    throttle_up_ratio: float = _in("ratio")
+    throttle_down_ratio: float = _in("ratio")
 
     def peak_tflop_per_s(self, passes: int = 1) -> float:
         """Peak rate of a matrix multiplication whose operands stream ``passes`` times: 1, or 4 for float32."""

@@ -85,6 +85,11 @@ Schedule = Annotated[
 ]
 
 
+Throttle = Annotated[
+    bool, typer.Option(help="Let the tensor engine begin at its lower clock, on chips that do, until it is busy.")
+]
+
+
 @app.command()
 def demo(json_file: Json = None, chip: ChipName = None) -> None:
     """Run a 2048³ bfloat16 matmul and causal attention over 2048 × 128; check both against float64."""
@@ -133,6 +138,7 @@ def profile(
     nki_version: NkiVersionName = None,
     cores: Cores = None,
     schedule: Schedule = "compiler",
+    throttle: Throttle = True,
     perfetto: Perfetto = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
@@ -154,6 +160,7 @@ def profile(
             nki_version=nki_version,
             launch_overhead=_launch_overhead(launch),
             schedule=schedule,
+            throttle=throttle,
         )
         result = (profiled if cores is None else profiled[cores])(*positional, **named)
     _tell(result, json_file, sensitivity=sensitivity)
@@ -199,6 +206,7 @@ def time(
     ] = None,
     json_file: Json = None,
     schedule: Schedule = "compiler",
+    throttle: Throttle = True,
     perfetto: Perfetto = None,
     first_us: Annotated[float, typer.Option(help="The trace begins with what happens at this time, in µs.")] = 0.0,
     last_us: Annotated[float | None, typer.Option(help="The trace ends with what begins before, in µs.")] = None,
@@ -214,7 +222,8 @@ def time(
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
-    result = reopen(program_file, chip, launch_overhead=_launch_overhead(launch), schedule=schedule)
+    overhead = _launch_overhead(launch)
+    result = reopen(program_file, chip, launch_overhead=overhead, schedule=schedule, throttle=throttle)
     _tell(result, json_file, sensitivity=sensitivity)
     if perfetto is not None:
         first_ps, last_ps = round(first_us * 10**6), None if last_us is None else round(last_us * 10**6)

@@ -33,7 +33,7 @@ from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
 from neurosim.rounding import Asked, asked, rounding_of
 from neurosim.schedules import Schedule, add_edges
-from neurosim.timing import LaunchOverhead, Timeline, check_schedule, launch_overhead_ps, time
+from neurosim.timing import LaunchOverhead, Timeline, TimingOptions, time
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class Result:
         program: the record.
         chip: what it ran on.
         kernel_name: the function's name.
-        launch_overhead: what its time counts beside the kernel's body; see :func:`simulate`.
-        schedule: in which order engines take their instructions; see :func:`simulate`.
+        timing: how it is timed; see :func:`simulate`.
     """
 
     def __init__(
@@ -59,20 +58,18 @@ class Result:
         program: Program,
         chip: Chip,
         kernel_name: str,
-        launch_overhead: LaunchOverhead = True,
-        schedule: str = "compiler",
+        timing: TimingOptions | None = None,
     ) -> None:
         self.outputs = outputs
         self.program = program
         self.chip = chip
         self.kernel_name = kernel_name
-        self.launch_overhead = launch_overhead
-        self.schedule = schedule
+        self.timing = timing or TimingOptions()
 
     @cached_property
     def timelines(self) -> dict[int, Timeline]:
         """Per core, when everything happened. Computed when first asked for."""
-        return dict(time(self.program, self.chip, self.launch_overhead, self.schedule))
+        return dict(time(self.program, self.chip, **self.timing._asdict()))
 
     @property
     def timeline(self) -> Timeline:
@@ -118,7 +115,7 @@ class Result:
         from neurosim.timing.sensitivity import sensitivity
 
         def makespan_ps(chip: Chip) -> int:
-            return max(timeline.makespan_ps for timeline in time(self.program, chip, schedule=self.schedule).values())
+            return max(timeline.makespan_ps for timeline in time(self.program, chip, **self.timing._asdict()).values())
 
         return sensitivity(makespan_ps, self.chip, step)
 
@@ -160,9 +157,8 @@ class _Options:
     precise: bool | None
     rounding: Asked
     partial_outputs: Collection[str]
-    schedule: str
+    timing: TimingOptions
     nki_version: NkiVersion
-    launch_overhead: LaunchOverhead
     edges: Schedule
     grid: Grid
     spills: Callable[[CapacityExceeded], str] | None
@@ -204,6 +200,7 @@ def simulate(
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
     schedule: str = "compiler",
+    throttle: bool = True,
 ) -> Simulated:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
@@ -229,6 +226,7 @@ def simulate(
             ``"benchmark"`` what ``nki.benchmark`` measures more, ``"profile"`` what a profile's total time holds more,
             ``False`` nothing. The figures are in the device file.
         schedule: in time, engines take whatever may start (``"compiler"``), or go in program order (``"program"``).
+        throttle: whether the tensor engine begins at a lower clock, on chips that do so, until it is busy enough.
 
     Raises (when called):
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
@@ -238,17 +236,15 @@ def simulate(
     _check_switches(values, precise)
     named = _named_outputs(partial_outputs)
     target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
-    launch_overhead_ps(launch_overhead, target)  # a word that nobody knows is refused before anything runs
-    check_schedule(schedule)
+    timing = TimingOptions(launch_overhead, schedule, throttle).check(target)
     options = _Options(
         target,
         values,
         precise,
         asked(rounding, rounding_seed),
         named or getattr(kernel, "partial_outputs", ()),
-        schedule,
+        timing,
         _version(kernel, nki_version),
-        launch_overhead,
         *_own_options(kernel),
     )
     return Simulated(function, options, times=False)
@@ -306,18 +302,19 @@ def reopen(
     *,
     launch_overhead: LaunchOverhead = True,
     schedule: str = "compiler",
+    throttle: bool = True,
 ) -> Result:
     """Return a saved program as a :class:`Result` without outputs, to time and report it again.
 
     Args:
         path: what ``Program.save`` wrote.
         chip: the chip to time it on; by default its own, which must be one that comes with neurosim.
-        launch_overhead, schedule: as :func:`simulate` takes them.
+        launch_overhead, schedule, throttle: as :func:`simulate` takes them.
 
     Raises:
-        ConfigurationError: no program in the file, no such chip, or no such launch overhead.
+        ConfigurationError: no program in the file, no such chip, or no such launch overhead or schedule.
     """
-    check_schedule(schedule)
+    timing = TimingOptions(launch_overhead, schedule, throttle)
     program = Program.load(path)
     if chip is None and program.chip_name not in available():
         raise ConfigurationError(
@@ -326,7 +323,8 @@ def reopen(
         )
     frames = program.where(0) if len(program) else ()
     name = frames[-1].function if frames else "kernel"
-    return Result(None, program, load_chip(chip or program.chip_name), name, launch_overhead, schedule)
+    target = load_chip(chip or program.chip_name)
+    return Result(None, program, target, name, timing.check(target))
 
 
 def profile(
@@ -341,6 +339,7 @@ def profile(
     nki_version: str | NkiVersion | None = None,
     launch_overhead: LaunchOverhead = True,
     schedule: str = "compiler",
+    throttle: bool = True,
 ) -> Simulated:
     """Like :func:`simulate`, and times the program at once."""
     simulated = simulate(
@@ -354,6 +353,7 @@ def profile(
         nki_version=nki_version,
         launch_overhead=launch_overhead,
         schedule=schedule,
+        throttle=throttle,
     )
     return Simulated(simulated._function, simulated._options, times=True)
 
@@ -410,7 +410,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             of = options.shadow.shadow_of
             options.shadow.outputs = outputs(returned, kernel, name, "numpy", options.partial_outputs, of)
     arguments.write_back()
-    return Result(collected, program, chip, name, options.launch_overhead, options.schedule)
+    return Result(collected, program, chip, name, options.timing)
 
 
 def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kernel: Kernel, arguments: Arguments) -> Any:

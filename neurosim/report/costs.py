@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from neurosim.program import Program
 from neurosim.report.schema import LineSummary, PlaceSummary
-from neurosim.timing.timeline import ENGINES, REASONS, Stall, Timeline
+from neurosim.timing.timeline import ENGINES, REASONS, Stall, Timeline, held_reasons
 from neurosim.work import Transfer
 
 Ints = NDArray[np.int64]
@@ -68,7 +68,7 @@ class Costs:
         busy = _sums(index, ops["busy_ps"], len(groups))
         stalls = np.zeros((len(groups), len(Stall)), dtype=np.int64)
         np.add.at(stalls, (index, ops["reason"]), ops["stall_ps"])
-        stalls[:, Stall.BANDWIDTH] += _sums(index, ops["held_ps"], len(groups))
+        np.add.at(stalls, (index, held_reasons(ops["unit"])), ops["held_ps"])
         counts = self._counts(index, len(groups))
         producers = self._top_producers(index)
         lines = [

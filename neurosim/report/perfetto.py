@@ -293,7 +293,7 @@ class _Core:
                 if cause >= 0:
                     wait += f'"wait_for_record":{cause},'
             if held:
-                wait += f'"bandwidth_wait_ps":{held},'
+                wait += f'"{"bandwidth" if kind == Op.TRANSFER else "throttle"}_wait_ps":{held},'
             lines.append(
                 f'{{"name":"{name}{_SUFFIXES[kind]}","cat":"{_KINDS[kind]}","ph":"X","pid":{self._process},'
                 f'"tid":{tid},"ts":{us}.{ns:03},"dur":{long_us}.{long_ns:03},"args":{{"record":{record},'

@@ -148,7 +148,7 @@ class Summary(TypedDict):
     ``instructions``, ``hbm``, ``flops``, ``mfu``, ``mbu`` and ``roofline`` are of all cores together, over that
     makespan, with all their engines and the HBM that they share; ``sbuf`` and ``psum`` are those of the fullest core.
     ``cores`` has the part of each. ``schedule`` says in which order engines took their instructions: ``compiler`` or
-    ``program``.
+    ``program``; ``throttle``, whether the tensor engine was throttled until it was busy enough, on chips that do so.
     """
 
     schema: str
@@ -157,6 +157,7 @@ class Summary(TypedDict):
     chip: str
     nki_version: str
     schedule: str
+    throttle: bool
     core: int
     cores: list[CoreSummary]
     tensors: list[TensorSummary]

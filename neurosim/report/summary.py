@@ -82,6 +82,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "chip": chip.name,
         "nki_version": str(program.nki_version),
         "schedule": timeline.schedule,
+        "throttle": timeline.throttle,
         "core": timeline.core,
         "cores": [own],
         "tensors": _tensors(program),

@@ -35,6 +35,7 @@ REASONS = {
     "bandwidth": "HBM bandwidth",
     "meeting": "the other core",
     "loop": "a loop's trip",
+    "throttle": "its full clock",
 }
 """Stall reasons in words."""
 

@@ -25,7 +25,14 @@ from neurosim.work import Matmul, Transfer
 
 
 def timelines(
-    program: Program, chip: Chip, cores: tuple[int, ...], tables: Tables, *, schedule: str, launch_ps: int
+    program: Program,
+    chip: Chip,
+    cores: tuple[int, ...],
+    tables: Tables,
+    *,
+    schedule: str,
+    throttle: bool,
+    launch_ps: int,
 ) -> dict[int, Timeline]:
     """Return a timeline per core."""
     names, every = unit_names(chip), tables.records
@@ -49,6 +56,7 @@ def timelines(
             core=core,
             chip=chip,
             schedule=schedule,
+            throttle=throttle,
             makespan_ps=makespan_ps,
             launch_ps=launch_ps,
             units=names,
@@ -65,7 +73,7 @@ def _instructions(rows: Table, core_index: int) -> NDArray[Any]:
     """Return the ops of one core's engines."""
     rows = rows[rows.unit // len(ENGINES) == core_index]
     ops = np.zeros(len(rows), dtype=OP_DTYPE)
-    for name in ("record", "kind", "reason", "start_ps", "end_ps"):
+    for name in ("record", "kind", "reason", "start_ps", "end_ps", "held_ps"):
         ops[name] = rows[name]
     ops["unit"] = rows.unit % len(ENGINES)
     return ops

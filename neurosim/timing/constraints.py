@@ -113,7 +113,7 @@ def tables_of(
         records=records,
         edges=edges,
         touches=touches,
-        units=_unit_table(unit_starts, group_starts),
+        units=_unit_table(unit_starts, group_starts, figures["window_ps"]),
         unit_records=unit_records,
         groups=groups,
         queues=queues,
@@ -142,7 +142,7 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
     )
 
 
-def _unit_table(starts: Ints, group_starts: Ints) -> Table:
+def _unit_table(starts: Ints, group_starts: Ints, window_ps: int) -> Table:
     """Return the units, which have done nothing yet."""
     return table(
         UNIT,
@@ -153,6 +153,8 @@ def _unit_table(starts: Ints, group_starts: Ints) -> Table:
         group_start=group_starts[:-1],
         group_end=group_starts[1:],
         wake_ps=NEVER,
+        window_end_ps=window_ps,
+        throttled=int(window_ps > 0),
         **dict.fromkeys(("last", "table", "quadrants"), -1),
     )
 

@@ -42,6 +42,7 @@ class MatmulCost(NamedTuple):
         stream_ps: issue interval of one MATMUL.
         latency_ps: from a MATMUL's start to its result in PSUM.
         cells: numbers of the parts of the array that work, empty for the whole of it.
+        busy_rows: rows of the array that multiply, those of a narrow tile in proportion: what a throttle looks at.
     """
 
     pairs: int
@@ -49,6 +50,7 @@ class MatmulCost(NamedTuple):
     stream_ps: int
     latency_ps: int
     cells: tuple[int, ...] = ()
+    busy_rows: int = 0
 
 
 class _Cycles(NamedTuple):
@@ -126,7 +128,7 @@ def control_cost(work: Control, chip: Chip) -> Cost:
 
 
 def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
-    """Return what an ``nc_matmul`` or an ``nc_matmul_mx`` costs on a warm array (2.4 GHz on trn2, no throttle).
+    """Return what an ``nc_matmul`` or an ``nc_matmul_mx`` costs at the full clock (2.4 GHz on trn2), not throttled.
 
     Rows that add several products in a cycle (double_row, MX) take no longer than others; neither does a tile.
 
@@ -147,7 +149,53 @@ def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
     load = tensor.fast_load_cycles if is_narrow else tensor.load_cycles
     clock = tensor.clock_ghz
     latency_ps = picoseconds(cycles, clock) + picoseconds(latency, clock)
-    return MatmulCost(work.loads, picoseconds(load, clock), picoseconds(held, clock), latency_ps, _cells(work, chip))
+    return MatmulCost(
+        pairs=work.loads,
+        load_ps=picoseconds(load, clock),
+        stream_ps=picoseconds(held, clock),
+        latency_ps=latency_ps,
+        cells=_cells(work, chip),
+        busy_rows=_busy_rows(work, chip),
+    )
+
+
+def _busy_rows(work: Matmul, chip: Chip) -> int:
+    """Return how many rows of the array multiply; a transpose moves bits and multiplies nothing."""
+    if work.transpose:
+        return 0
+    return work.rows * (work.tile_columns or chip.tensor.columns) // chip.tensor.columns
+
+
+class Throttle(NamedTuple):
+    """How the tensor engine is held to a lower clock until it has been busy enough.
+
+    Attributes:
+        window_ps: over which its activity is looked at, 0 for an engine that is not throttled.
+        slow_ppm: how long work takes when throttled, in millionths of its time at the full clock.
+        latency_ps: how much later a result comes beside that.
+        up, down: activity (picoseconds times busy rows) in a window, from which on the clock is full after it, and
+            below which it is lowered again.
+    """
+
+    window_ps: int
+    slow_ppm: int
+    latency_ps: int
+    up: int
+    down: int
+
+
+def throttle_of(chip: Chip) -> Throttle:
+    """Return the throttle of a chip."""
+    tensor = chip.tensor
+    window_ps = nanoseconds(tensor.throttle_window_ns)
+    full = window_ps * tensor.rows
+    return Throttle(
+        window_ps=window_ps,
+        slow_ppm=round(tensor.clock_ghz / tensor.throttled_clock_ghz * 10**6),
+        latency_ps=nanoseconds(tensor.throttled_latency_ns),
+        up=round(full * tensor.throttle_up_ratio),
+        down=round(full * tensor.throttle_down_ratio),
+    )
 
 
 def _cells(work: Matmul, chip: Chip) -> tuple[int, ...]:

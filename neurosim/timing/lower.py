@@ -19,12 +19,14 @@ from neurosim.timing.dma import TransferCost, transfer_cost
 from neurosim.timing.events.tables import COMPUTE, COST, MULTIPLY, SHARE, STEP, TRANSFER, Tables, table
 from neurosim.timing.laws import (
     MatmulCost,
+    Throttle,
     control_cost,
     lanewise_cost,
     matmul_cost,
     nanoseconds,
     table_load_ps,
     table_set,
+    throttle_of,
 )
 from neurosim.timing.timeline import ENGINES, Op
 from neurosim.work import AccumulatorRead, Control, Lanewise, Matmul, Transfer
@@ -58,10 +60,11 @@ _TRANSFER_TIMES: Final = (
 )
 
 
-def lower(program: Program, chip: Chip, window: int) -> tuple[tuple[int, ...], Tables]:
+def lower(program: Program, chip: Chip, window: int, *, throttle: bool) -> tuple[tuple[int, ...], Tables]:
     """Return a program's cores, and the program made ready for a chip.
 
-    Engines look at ``window`` records, beginning with the first that is not issued: 1 for program order.
+    Engines look at ``window`` records, beginning with the first that is not issued: 1 for program order. Without
+    ``throttle``, the tensor engine always has its full clock.
     """
     for signature in program.signatures:
         _check_fit(signature, chip)
@@ -69,6 +72,7 @@ def lower(program: Program, chip: Chip, window: int) -> tuple[tuple[int, ...], T
     engines = np.array([_engine_index(signature) for signature in program.signatures], dtype=np.int64)
     meeting_ps = nanoseconds(chip.sync.core_barrier_ns)
     figures = {"table_load_ps": table_load_ps(chip), "meeting_ps": meeting_ps}
+    figures |= throttle_of(chip)._asdict() if throttle else dict.fromkeys(Throttle._fields, 0)
     return tables_of(program, chip, costs, engines, window, **figures)
 
 
@@ -86,7 +90,7 @@ def _columns(costs: list[Cost]) -> Costs:
             steps += cost.steps
         elif isinstance(cost, MatmulCost):
             row.kind = MULTIPLY
-            for name in ("pairs", "load_ps", "stream_ps", "latency_ps"):
+            for name in ("pairs", "load_ps", "stream_ps", "latency_ps", "busy_rows"):
                 row[name] = getattr(cost, name)
             row.cells = sum(1 << cell for cell in cost.cells)
         else:

@@ -17,13 +17,13 @@ WINDOWS: Final = {"program": 1, "compiler": 1 << 30}
 """By name of a schedule, how many records an engine may look at, beginning with the first that is not issued."""
 
 
-def schedule(program: Program, chip: Chip, order: str) -> tuple[tuple[int, ...], Tables]:
+def schedule(program: Program, chip: Chip, order: str, *, throttle: bool) -> tuple[tuple[int, ...], Tables]:
     """Return a program's cores, and its tables with all times filled in.
 
     Raises:
         SimulatorBug: a record can never start.
     """
-    cores, tables = lower(program, chip, WINDOWS[order])
+    cores, tables = lower(program, chip, WINDOWS[order], throttle=throttle)
     run(tables)
     waiting = np.flatnonzero(tables.records["complete_ps"] < 0)
     if len(waiting):

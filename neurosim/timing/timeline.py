@@ -37,6 +37,7 @@ class Stall(IntEnum):
         BANDWIDTH: a DMA engine, for HBM.
         MEETING: for the other core.
         LOOP: for the trip before, at the head of a loop on the device.
+        THROTTLE: the tensor engine, for its clock: what it does takes longer than at the full one.
     """
 
     NONE = 0
@@ -50,6 +51,7 @@ class Stall(IntEnum):
     BANDWIDTH = 8
     MEETING = 9
     LOOP = 10
+    THROTTLE = 11
 
 
 REASONS: Final = tuple(reason.name.lower() for reason in Stall)
@@ -84,8 +86,9 @@ OP_DTYPE: Final = np.dtype(
 """Columns of ``Timeline.ops``.
 
 ``unit`` indexes ``Timeline.units``; ``reason`` (a :class:`Stall`) says why the unit did nothing for ``stall_ps``
-before ``start_ps``; of the time from start to end, ``held_ps`` waited for HBM's bandwidth, ``busy_ps`` is the unit's
-own work, and what is left went on behind the op before (a LoadStationary behind a MATMUL).
+before ``start_ps``; of the time from start to end, ``held_ps`` waited for HBM's bandwidth (a DMA engine) or for the
+throttle (the tensor engine), ``busy_ps`` is the unit's own work, and what is left went on behind the op before (a
+LoadStationary behind a MATMUL).
 """
 
 
@@ -112,6 +115,7 @@ class Timeline:
         core: which core.
         chip: what was timed.
         schedule: by which rule engines took their instructions: ``program`` or ``compiler``.
+        throttle: whether the tensor engine was throttled until it was busy enough, where the chip does that.
         makespan_ps: from the start of the body to the last completion.
         launch_ps: what the call costs beside the body; not part of the makespan.
         units: names of the engines, in the order of ``ops["unit"]``.
@@ -131,6 +135,7 @@ class Timeline:
     core: int
     chip: Chip
     schedule: str
+    throttle: bool
     makespan_ps: int
     launch_ps: int
     units: tuple[str, ...]
@@ -199,15 +204,21 @@ def arrange(ops: NDArray[Any]) -> NDArray[Any]:
         reached[1:] = np.maximum.accumulate(part["end_ps"])[:-1]
         part["stall_ps"] = np.maximum(part["start_ps"] - reached, 0)
         alone = part["end_ps"] - np.maximum(part["start_ps"], reached)
+        part["held_ps"] = np.minimum(part["held_ps"], np.maximum(alone, 0))
         part["busy_ps"] = np.maximum(alone, 0) - part["held_ps"]
     return ops
+
+
+def held_reasons(units: Ints) -> Ints:
+    """Return, by op, what ``held_ps`` waited for, from the index of its unit."""
+    return np.where(units < len(ENGINES), int(Stall.THROTTLE), int(Stall.BANDWIDTH))
 
 
 def accounts(ops: NDArray[Any], units: tuple[str, ...], makespan_ps: int) -> dict[str, Account]:
     """Add up arranged ops into an account per unit."""
     totals = np.zeros((len(units), len(Stall)), dtype=np.int64)
     np.add.at(totals, (ops["unit"], ops["reason"]), ops["stall_ps"])
-    np.add.at(totals, (ops["unit"], np.full(len(ops), Stall.BANDWIDTH)), ops["held_ps"])
+    np.add.at(totals, (ops["unit"], held_reasons(ops["unit"])), ops["held_ps"])
     busy = np.zeros(len(units), dtype=np.int64)
     np.add.at(busy, ops["unit"], ops["busy_ps"])
     result = {}

@@ -160,7 +160,8 @@ def test_waits_add_up_to_the_stalls_of_the_timeline(trace: dict[str, Any], resul
     for event in slices(trace):
         engine, args = names[event["tid"]].split()[0], event["args"]
         stalls[engine][args.get("wait", "edge")] += args.get("wait_ps", 0)
-        stalls[engine]["bandwidth"] += args.get("bandwidth_wait_ps", 0)
+        for reason in ("bandwidth", "throttle"):
+            stalls[engine][reason] += args.get(f"{reason}_wait_ps", 0)
     for engine, expected in result.timeline.stall_ps.items():
         assert {reason: ps for reason, ps in stalls[engine].items() if ps} == {
             r: ps for r, ps in expected.items() if ps

@@ -158,8 +158,8 @@ class Builder:
     def psum(self, elements: int = 512, dtype: str = "float32") -> Tile:
         return self.tile(elements, dtype, Memory.psum)
 
-    def time(self, chip: Chip, schedule: str = "program") -> Timeline:
-        (timeline,) = time(self.program, chip, schedule=schedule).values()
+    def time(self, chip: Chip, schedule: str = "program", throttle: bool = False) -> Timeline:
+        (timeline,) = time(self.program, chip, schedule=schedule, throttle=throttle).values()
         return timeline
 
 

@@ -373,3 +373,59 @@ def test_a_variant_that_is_too_small(builder, trn2):
     with pytest.raises(ConfigurationError, match="nc_matmul does not fit on trn2") as caught:
         builder.time(trn2.replace(chip__partitions=64))
     assert "chip.partitions = 64" in str(caught.value)
+
+
+WINDOW = 3_413_000
+STREAM = 214_583  # of 512 bfloat16 columns, at the full clock
+
+
+def throttled_stream(builder, trn2, rows, count, pause=None):
+    """Multiply again and again; return the timeline and how long each MATMUL took."""
+    weights, product = builder.tile(128, "bfloat16"), builder.psum()
+    moving = builder.tile(512, "bfloat16", partitions=rows)
+    for index in range(count):
+        if pause is not None and index == pause:
+            for _ in range(40):
+                builder.lanes("copy", moving, builder.tile())
+        builder.matmul(product, weights, moving)
+    timeline = builder.time(trn2, throttle=True)
+    ops = timeline.ops[timeline.ops["kind"] == Op.MATMUL]
+    check_identity(timeline)
+    return timeline, (ops["end_ps"] - ops["start_ps"]).tolist()
+
+
+def test_a_cold_tensor_engine_takes_twice_as_long(builder, trn2):
+    timeline, times = throttled_stream(builder, trn2, 128, 40)
+    assert times[0] == times[5] == 2 * STREAM
+    assert times[9] == times[39] == STREAM  # the first window is over
+    assert times.index(STREAM) * 2 * STREAM < WINDOW + 4 * STREAM
+    held = timeline.stall_ps["tensor"]["throttle"]
+    assert timeline.busy_ps["tensor"] + held == timeline.ops[timeline.ops["unit"] == 0]["end_ps"].max()
+    assert WINDOW / 2 - 2 * STREAM < held < WINDOW / 2 + STREAM
+    # 26.7 ns of loading weights, at half the clock, 165 ns to the result and 40 ns more
+    assert timeline.complete_ps[0] == 26_666 + 2 * STREAM + 165_000 + 40_000
+
+
+def test_few_rows_never_end_the_throttle(builder, trn2):
+    """Half of them do, when they never pause."""
+    assert set(throttled_stream(builder, trn2, 1, 40)[1]) == {2 * STREAM}
+
+
+@pytest.mark.parametrize(("rows", "warm"), [(63, False), (66, True), (128, True)])
+def test_the_threshold_of_the_throttle_counts_rows(builder, trn2, rows, warm):
+    assert (throttled_stream(builder, trn2, rows, 60)[1][-1] == STREAM) == warm
+
+
+def test_a_pause_brings_the_throttle_back(builder, trn2):
+    times = throttled_stream(builder, trn2, 128, 60, pause=30)[1]
+    assert times[29] == STREAM
+    assert times[30] == 2 * STREAM
+    assert times[59] == STREAM
+
+
+def test_trn1_has_no_throttle(new_builder, chips):
+    builder = new_builder(generation=2)
+    weights, product, moving = builder.tile(128, "bfloat16"), builder.psum(), builder.tile(512, "bfloat16")
+    builder.matmul(product, weights, moving)
+    one, other = (builder.time(chips["trn1"], throttle=throttle) for throttle in (False, True))
+    assert one.makespan_ps == other.makespan_ps

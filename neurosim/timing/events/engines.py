@@ -16,14 +16,16 @@ _TRIGGER = int(Op.TRIGGER)
 
 
 @inlined
-def _log(ops: Table, totals: Table, record: int, unit: int, kind: int, reason: int, start: int, end: int) -> None:
-    row = ops[totals[0].ops]
+def _log(tables: Tables, record: int, unit: int, kind: int, reason: int, start: int, end: int, held: int) -> None:
+    totals = tables.totals
+    row = tables.ops[totals[0].ops]
     row.record = record
     row.unit = unit
     row.kind = kind
     row.reason = reason
     row.start_ps = start
     row.end_ps = end
+    row.held_ps = held
     totals[0].ops += 1
 
 
@@ -42,13 +44,13 @@ def execute(tables: Tables, record: int) -> int:
 @inlined
 def _compute(tables: Tables, record: int) -> int:
     """Do the steps of a lane-wise instruction."""
-    ops, totals, steps = tables.ops, tables.totals, tables.steps
+    totals, steps = tables.totals, tables.steps
     mine = tables.records[record]
     unit, cost = tables.units[mine.unit], tables.costs[mine.signature]
     if cost.table >= 0 and cost.table != unit.table:
         # loading another table needs no data: it starts as soon as the engine is free
         loaded = unit.free_ps + totals[0].table_load_ps
-        _log(ops, totals, record, mine.unit, _TABLE_LOAD, _NONE, unit.free_ps, loaded)
+        _log(tables, record, mine.unit, _TABLE_LOAD, _NONE, unit.free_ps, loaded, 0)
         unit.table = cost.table
         unit.free_ps = loaded
         if mine.start_ps <= loaded:
@@ -65,7 +67,7 @@ def _compute(tables: Tables, record: int) -> int:
     begin, reason, complete = mine.start_ps, mine.reason, 0
     for step in range(cost.step_start, cost.step_end):
         end = begin + steps[step].issue_ps
-        _log(ops, totals, record, mine.unit, steps[step].kind, reason, begin, end)
+        _log(tables, record, mine.unit, steps[step].kind, reason, begin, end, 0)
         complete = max(complete, begin + steps[step].latency_ps)
         begin, reason = end, _NONE
     unit.free_ps = begin
@@ -80,7 +82,6 @@ def _multiply(tables: Tables, record: int) -> int:
     A load fills spare weight registers while the MATMUL before it streams. They are spare again once the
     load's own MATMUL has begun. Tiles of the array that share no cell stream at the same time.
     """
-    ops, totals = tables.ops, tables.totals
     mine = tables.records[record]
     unit, cost, parts = tables.units[mine.unit], tables.costs[mine.signature], tables.cells_free_ps[mine.unit]
     load, reason, free = mine.start_ps, mine.reason, unit.free_ps
@@ -93,14 +94,17 @@ def _multiply(tables: Tables, record: int) -> int:
         for cell in range(len(parts)):
             if cost.cells >> cell & 1:
                 free = max(free, parts[cell])
-    stream = load
+    stream, late = load, 0
     for _ in range(cost.pairs):
-        loaded = load + cost.load_ps
+        loaded = _work(tables, unit, load, cost.load_ps, 0)
         stream = max(loaded, free)
-        free = stream + cost.stream_ps
-        _log(ops, totals, record, mine.unit, _LOAD_STATIONARY, reason, load, loaded)
-        _log(ops, totals, record, mine.unit, _MATMUL, _NONE, stream, free)
+        free = _work(tables, unit, stream, cost.stream_ps, cost.busy_rows)
+        late = free - stream - cost.stream_ps
+        _log(tables, record, mine.unit, _LOAD_STATIONARY, reason, load, loaded, loaded - load - cost.load_ps)
+        _log(tables, record, mine.unit, _MATMUL, _NONE, stream, free, late)
         load, reason = stream, _NONE
+    if unit.throttled:
+        late += tables.totals[0].latency_ps
     if cost.cells:
         for cell in range(len(parts)):
             if cost.cells >> cell & 1:
@@ -110,8 +114,42 @@ def _multiply(tables: Tables, record: int) -> int:
         unit.cells_split = 0  # all parts are free when the whole array is
     unit.free_ps = free
     unit.next_ps = stream
-    complete: int = stream + cost.latency_ps
+    complete: int = stream + late + cost.latency_ps
     return complete
+
+
+@inlined
+def _work(tables: Tables, unit: Table, begin_ps: int, duration_ps: int, rows: int) -> int:
+    """Return when the tensor engine has done what takes ``duration_ps`` at its full clock.
+
+    It begins at the lower clock. After each window, it goes up if so many rows were active for so long, and down if
+    they were not. (What begins before the window that was looked at last, beside other cells, counts in that one.)
+    """
+    throttle = tables.totals[0]
+    if throttle.window_ps == 0:
+        return begin_ps + duration_ps
+    at, left = begin_ps, duration_ps
+    while True:
+        if at >= unit.window_end_ps:
+            if unit.activity >= throttle.up:
+                unit.throttled = 0
+            elif unit.activity < throttle.down:
+                unit.throttled = 1
+            passed = (at - unit.window_end_ps) // throttle.window_ps
+            if passed > 0:
+                unit.throttled = 1  # nothing happened in whole windows
+            unit.activity = 0
+            unit.window_end_ps += (passed + 1) * throttle.window_ps
+        needed = left
+        if unit.throttled:
+            needed = left * throttle.slow_ppm // 1_000_000
+        room = unit.window_end_ps - at
+        if needed <= room:
+            unit.activity += needed * rows
+            return at + needed
+        unit.activity += room * rows
+        at += room
+        left -= room * 1_000_000 // throttle.slow_ppm if unit.throttled else room
 
 
 @inlined
@@ -122,7 +160,7 @@ def _trigger(tables: Tables, record: int) -> None:
     end = mine.start_ps + cost.trigger_ps
     if mine.partner >= 0:
         end += totals[0].meeting_ps
-    _log(tables.ops, totals, record, mine.unit, _TRIGGER, mine.reason, mine.start_ps, end)
+    _log(tables, record, mine.unit, _TRIGGER, mine.reason, mine.start_ps, end, 0)
     unit.free_ps = end
     unit.next_ps = end
     queue.free_ps = mine.start_ps + cost.interval_ps

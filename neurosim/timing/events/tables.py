@@ -30,14 +30,15 @@ def _columns(numbers: str, times: str) -> np.dtype[Any]:
 
 
 COST: Final = _columns(
-    "kind step_start step_end table quadrants pairs cells level may_turn share_start share_end",
+    "kind step_start step_end table quadrants pairs cells busy_rows level may_turn share_start share_end",
     "load_ps stream_ps latency_ps trigger_ps interval_ps first_data_ps hbm_ps payload_ps semaphore_ps",
 )
 """What a signature costs; which columns count depends on its ``kind``: ``COMPUTE``, ``MULTIPLY`` or ``TRANSFER``.
 
 Steps, the activation ``table`` that it needs and the ``quadrants`` between which it transposes; ``pairs`` of
-LoadStationary and MATMUL, and the ``cells`` of the array that they use, a bit each, 0 for all; of a transfer, its
-shares of the DMA engines, whether these are all engines and equal (``level``), and whether any engine may come first.
+LoadStationary and MATMUL, the ``cells`` of the array that they use, a bit each, 0 for all, and its ``busy_rows``; of a
+transfer, its shares of the DMA engines, whether these are all engines and equal (``level``), and whether any engine may
+come first.
 """
 
 STEP: Final = _columns("kind", "issue_ps latency_ps")
@@ -63,14 +64,15 @@ had moved. Times are -1 until they are known.
 EDGE: Final = _columns("consumer reason", "delay_ps")
 
 UNIT: Final = _columns(
-    "start end head last table quadrants cells_split future_first future_size group_start group_end",
-    "next_ps free_ps retired_ps wake_ps",
+    "start end head last table quadrants cells_split throttled future_first future_size group_start group_end",
+    "next_ps free_ps retired_ps wake_ps window_end_ps activity",
 )
 """An engine: its records in program order (rows of ``unit_records``), the first of them that is not issued (``head``).
 
 It can take the next one at ``next_ps``, and is done with all that it took at ``free_ps``; it completes in order, the
 last one at ``retired_ps``. ``future`` is its heap of records that will be ready, by time. It is looked at again at
-``wake_ps``. Where ``cells_split`` is 0, all parts of its array are free when it is.
+``wake_ps``. It is throttled or not until ``window_end_ps``, with so much ``activity`` in the window so far. Where
+``cells_split`` is 0, all parts of its array are free when it is.
 """
 
 GROUP: Final = _columns("first size table queue", "")
@@ -92,15 +94,18 @@ CORE: Final = _columns("level last", "hbm_free_ps")
 """A core's DMA engines: whether all are free from the same time on, and the last transfer that moved."""
 
 SPAN: Final = _columns("", "start_ps end_ps")
-OP: Final = _columns("record unit kind reason", "start_ps end_ps")
+OP: Final = _columns("record unit kind reason", "start_ps end_ps held_ps")
+"""What an engine did; ``held_ps`` it was held up by its throttle."""
+
 MOVE: Final = _columns("record engine count", "start_ps end_ps held_ps")
 """A transfer on ``count`` DMA engines from ``engine`` on; ``held_ps`` waited for HBM."""
 
 TOTALS: Final = _columns(
     "window dma_engines shares_hbm events_first events ops moves spans",
-    "table_load_ps meeting_ps",
+    "table_load_ps meeting_ps window_ps slow_ppm latency_ps up down",
 )
-"""One row: how many records an engine may look at, figures of the chip, and how many rows of other tables are used."""
+"""One row: how many records an engine may look at, figures of the chip (the last five are those of
+:class:`neurosim.timing.laws.Throttle`), and how many rows of other tables are used."""
 
 
 class Tables(NamedTuple):
