@@ -74,13 +74,16 @@ def row_table(held: Sequence[Held]) -> Table:
 
 
 def missing_table(missing: Sequence[tuple[Row, Outcome]]) -> Table:
-    """Return a line per row that did not run, with the reason."""
-    table = _table("not run")
-    table.add_column("row", no_wrap=True)
-    table.add_column("measured µs", justify="right", no_wrap=True)
-    table.add_column("why")
+    """Return a line per reason that rows did not run for, with the rows."""
+    reasons: dict[str, list[str]] = {}
     for row, outcome in missing:
-        table.add_row(row.id, _us(row.measured_us), outcome.why_not)
+        reasons.setdefault(outcome.why_not, []).append(row.id)
+    table = _table("not run")
+    table.add_column("why")
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("which")
+    for reason, ids in reasons.items():
+        table.add_row(reason, str(len(ids)), ", ".join(ids))
     return table
 
 

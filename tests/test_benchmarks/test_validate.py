@@ -216,6 +216,18 @@ def test_the_script(tmp_path):
     assert plot.read_text(encoding="utf-8").startswith("<?xml")
 
 
+def test_how_far_the_model_is():
+    """Our own kernels alone, without the two whose programs are long: the error of the median row."""
+    from validation.running import run_row
+    from validation.statistics import Held
+
+    chosen = [row for row in rows() if row.own and row.family != "M1.matmul_tutorial"]
+    members = [Held(row, run_row(row, "own", None)) for row in chosen]
+    assert [each.outcome.why_not for each in members] == [""] * len(members)
+    assert len(members) >= 10
+    assert stats.median(abs(each.error) for each in members) < 0.2, [(each.row.id, each.error) for each in members]
+
+
 def test_words_that_help():
     assert "no row has such a name" in run("--rows", "no-such-row").stderr
     assert "there is no such folder" in run("--public", "no-such-folder").stderr
