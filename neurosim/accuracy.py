@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import copy
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +15,17 @@ import numpy.typing as npt
 from neurosim import dtypes
 from neurosim.arrays import kind_of, to_numpy
 from neurosim.chip import Chip
+from neurosim.errors import IllegalOperand
 from neurosim.objects import fields_of
 from neurosim.program import Frame, Program
 from neurosim.report.costs import source_of
 from neurosim.run import Result, Simulated, simulate
-from neurosim.shadow import Shadow, Tally, sum_of_squares
+from neurosim.shadow import Place, Shadow, Tally, place_of, sum_of_squares
 from neurosim.testing import ulp_distance
 from neurosim.versions import NkiVersion
+
+LINES: Final = 12
+"""Of how many lines it is said what their error comes to, unless asked otherwise."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class LineError:
         records, elements: how often it ran, and how many numbers it wrote that could be compared.
         born_ulp: the largest error that is born here, in units in the last place of ``dtype``.
         inherited_ulp: the largest error that comes from the operands, likewise.
+        reach: what the error that is born here comes to in the outputs, if nothing else rounds: root mean square,
+            relative to that of the output; the largest of all outputs. None where that was not asked for.
         born, inherited, both: root mean squares of these errors and of the whole error, relative to the root mean
             square of the values.
         not_finite: numbers that are NaN or infinite where float64 has a number, or the reverse.
@@ -54,6 +62,7 @@ class LineError:
     both: float
     not_finite: int
     unshadowed: int
+    reach: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,10 +99,12 @@ class Precision:
         shadow: what the kernel returned, with float64 arrays in place of float tensors.
     """
 
-    def __init__(self, result: Result, shadow: Shadow) -> None:
+    def __init__(self, result: Result, shadow: Shadow, reaches: Mapping[Place, float]) -> None:
         self.result, self.shadow = result, shadow.outputs
-        self.lines = tuple(_lines(result.program, shadow))
-        self.outputs = tuple(_outputs(result.outputs, shadow.outputs, "output"))
+        self.lines = tuple(
+            replace(line, reach=reaches.get(place)) for place, line in _lines(result.program, shadow).items()
+        )
+        self.outputs = tuple(_output(*pair) for pair in _pairs(result.outputs, shadow.outputs, "output"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but arrays, as a dict that ``json.dumps`` takes; infinite numbers are None."""
@@ -131,22 +142,35 @@ class Precision:
 class Examined:
     """A kernel that is examined when it is called; ``[2]`` gives one that runs on two cores."""
 
-    def __init__(self, simulated: Simulated) -> None:
-        self._simulated = simulated
+    def __init__(self, simulated: Simulated, reach: int) -> None:
+        self._simulated, self._reach = simulated, reach
 
     def __getitem__(self, grid: Any) -> Examined:
-        return Examined(self._simulated[grid])
+        return Examined(self._simulated[grid], self._reach)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Precision:
         """Run the kernel on arrays."""
+        given = copy.deepcopy((args, kwargs)) if self._reach else ((), {})  # a kernel may write its arguments
         shadow = Shadow()
-        return Precision(self._simulated.shadowed(shadow)(*args, **kwargs), shadow)
+        result = self._simulated.shadowed(shadow)(*args, **kwargs)
+        born = [(line.born, place) for place, line in _lines(result.program, shadow).items() if line.born]
+        places = [place for _, place in sorted(born, reverse=True, key=lambda row: row[0])[: self._reach]]
+        return Precision(result, shadow, {place: self._reached(place, shadow, *given) for place in places})
+
+    def _reached(self, place: Place, shadow: Shadow, args: Any, kwargs: Any) -> float:
+        """Return what the errors that are born at one place come to in the outputs."""
+        only = Shadow(place)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first run gave them
+            self._simulated.shadowed(only)(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        return max((_apart(*pair) for pair in _pairs(only.outputs, shadow.outputs, "output")), default=0.0)
 
 
 def precision(
     kernel: Callable[..., Any],
     chip: str | Path | Chip | None = None,
     *,
+    reach: int = LINES,
     rounding: str | None = None,
     rounding_seed: int | None = None,
     partial_outputs: Collection[str] = (),
@@ -154,14 +178,19 @@ def precision(
 ) -> Examined:
     """Return a function that runs ``kernel`` on arrays beside a float64 shadow, and returns a :class:`Precision`.
 
-    Inputs count as exact. Memory and time are several times those of a plain run.
+    Inputs count as exact. Memory and time are several times those of a plain run, and as much again for each line
+    whose error is followed to the outputs.
 
     Args:
+        reach: of how many lines to say what their error comes to in the outputs, of those at which most is born.
         kernel, chip, rounding, rounding_seed, partial_outputs, nki_version: as :func:`neurosim.simulate` takes them.
 
-    Raises (when called):
-        KernelError: as :func:`neurosim.simulate` does.
+    Raises:
+        IllegalOperand: ``reach`` is no number of lines.
+        KernelError: when called, as :func:`neurosim.simulate` does.
     """
+    if isinstance(reach, bool) or not isinstance(reach, int) or reach < 0:
+        raise IllegalOperand(f"precision: reach={reach!r}", advice="pass a number of lines, 0 for none")
     made = simulate(
         kernel,
         chip,
@@ -171,11 +200,12 @@ def precision(
         partial_outputs=partial_outputs,
         nki_version=nki_version,
     )
-    return Examined(made)
+    return Examined(made, reach)
 
 
-def _lines(program: Program, shadow: Shadow) -> Iterator[LineError]:
+def _lines(program: Program, shadow: Shadow) -> dict[Place, LineError]:
     """Add up what was counted by call stack, by the innermost kernel line."""
+    lines: dict[Place, LineError] = {}
     places: dict[tuple[Frame, str, str], Tally] = {}
     for (stack, instruction, dtype), tally in shadow.tallies.items():
         frames = program.stacks[stack]
@@ -184,7 +214,7 @@ def _lines(program: Program, shadow: Shadow) -> Iterator[LineError]:
         places[key] = places[key].plus(tally) if key in places else tally
     for (frame, instruction, format_), tally in places.items():
         size = tally.size
-        yield LineError(
+        lines[place_of(frame, instruction, format_)] = LineError(
             frame.file,
             frame.line,
             frame.function,
@@ -201,24 +231,33 @@ def _lines(program: Program, shadow: Shadow) -> Iterator[LineError]:
             tally.not_finite,
             tally.unshadowed,
         )
+    return lines
 
 
-def _outputs(returned: Any, shadow: Any, path: str) -> Iterator[OutputError]:
-    """Compare what the kernel returned with its shadow, array by array."""
+def _pairs(returned: Any, other: Any, path: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.float64], str]]:
+    """Yield the float arrays of two results of one kernel side by side, each with its place."""
     if isinstance(returned, dict):
         for key, entry in returned.items():
-            yield from _outputs(entry, shadow[key], f"{path}[{key!r}]")
+            yield from _pairs(entry, other[key], f"{path}[{key!r}]")
     elif isinstance(returned, (list, tuple)):
         for index, entry in enumerate(returned):
-            yield from _outputs(entry, shadow[index], f"{path}[{index}]")
+            yield from _pairs(entry, other[index], f"{path}[{index}]")
     elif kind_of(returned) is not None:
         array = to_numpy(returned, path)
         dtype = dtypes.of(array.dtype)
-        if dtype is not None and dtype.is_float:
-            yield _output(array, shadow, path)
+        if array.dtype == np.float64 or (dtype is not None and dtype.is_float):
+            yield array, other, path
     else:
         for name, entry in (fields_of(returned) or {}).items():
-            yield from _outputs(entry, getattr(shadow, name), f"{path}.{name}")
+            yield from _pairs(entry, getattr(other, name), f"{path}.{name}")
+
+
+def _apart(one: npt.NDArray[Any], other: npt.NDArray[np.float64], path: str = "") -> float:
+    """Return the root mean square of a difference, relative to that of ``other``; of finite values."""
+    with np.errstate(invalid="ignore"):
+        error = np.where(one == other, 0.0, np.abs(one - other))
+    finite = np.isfinite(error) & np.isfinite(other)
+    return _relative(sum_of_squares(np.where(finite, error, 0.0)), sum_of_squares(np.where(finite, other, 0.0)))
 
 
 def _output(array: npt.NDArray[Any], shadow: npt.NDArray[np.float64], path: str) -> OutputError:
@@ -226,7 +265,7 @@ def _output(array: npt.NDArray[Any], shadow: npt.NDArray[np.float64], path: str)
     with np.errstate(invalid="ignore"):
         error = np.where(distance == 0.0, 0.0, np.abs(real - shadow))
     finite = np.isfinite(error)
-    error, exact = np.where(finite, error, 0.0), np.where(finite & np.isfinite(shadow), shadow, 0.0)
+    error = np.where(finite, error, 0.0)
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
     return OutputError(
         path,
@@ -235,7 +274,7 @@ def _output(array: npt.NDArray[Any], shadow: npt.NDArray[np.float64], path: str)
         float(distance.max()),
         float(error.max()),
         tuple(int(place) for place in worst),
-        _relative(sum_of_squares(error), sum_of_squares(exact)),
+        _apart(real, shadow),
         int(np.count_nonzero(~finite)),
     )
 

@@ -182,6 +182,9 @@ def precision(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the errors by line, too: .png, .svg or .pdf.")
     ] = None,
+    reach: Annotated[
+        int, typer.Option(min=0, help="Say of so many lines what their error comes to in the outputs: a run for each.")
+    ] = 12,
 ) -> None:
     """Run one kernel on random inputs beside float64 and print where its errors are born."""
     import neurosim
@@ -190,7 +193,7 @@ def precision(
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
         check_call(function, positional, named)
-        examined = neurosim.precision(function, chip=chip, nki_version=nki_version)
+        examined = neurosim.precision(function, chip=chip, reach=reach, nki_version=nki_version)
         found = (examined if cores is None else examined[cores])(*positional, **named)
     print(found.text(color=_wants_color()), end="")
     _write_json(json_file, found.to_dict())

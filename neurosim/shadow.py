@@ -27,7 +27,7 @@ from neurosim.kernel import Kernel
 from neurosim.lanes import Arrange, Lanes, Operands, laid, unlaid
 from neurosim.memory import Mask
 from neurosim.numerics import wide
-from neurosim.program import Access
+from neurosim.program import Access, Frame
 from neurosim.testing import ulp_of
 from neurosim.view import NkiTensor
 
@@ -211,16 +211,23 @@ def sum_of_squares(values: Floats) -> float:
         return float(wide.reduce_free("add", np.square(values).reshape(1, -1), 1)[0, 0])
 
 
+Place = tuple[str, int, str, str]
+"""Where errors are born: file, line, instruction, format of the result."""
+
+
 class Shadow:
     """The shadow of one run.
 
     Attributes:
+        only: with a place, only the errors that are born there are in the shadow: it says what they come to. Nothing
+            is counted then.
         tallies: by call stack, instruction and format of the result, what came of it.
         registers: of engines, by core, kind and engine.
         outputs: what the kernel returned, with float64 arrays in place of float tensors, once it has run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, only: Place | None = None) -> None:
+        self.only = only
         self.outputs: Any = None
         self.tallies: dict[tuple[int, str, DType], Tally] = {}
         self.registers: dict[Hashable, Floats] = {}
@@ -260,6 +267,9 @@ class ShadowedLanes(Lanes):
             if found:
                 values, where = found[0]
                 exact = _put(tensor, next(result[1] for result in local if result[0] is tensor), where)
+                if self._shadow.only is not None:
+                    _put(tensor, self._with_born(instruction, tensor, exact, values), where)
+                    continue
                 values = _put(tensor, values, where)
                 self._tally(instruction, tensor).add(tensor.dtype, *_kept(where, fine.stored(tensor), exact, values))
             else:
@@ -279,11 +289,25 @@ class ShadowedLanes(Lanes):
             return [], []
         return real.results, shadowed.results
 
+    def _with_born(self, instruction: Any, tensor: NkiTensor, exact: Floats, values: Floats) -> Floats:
+        """Return a result's shadow with the error that is born here, where it is this place's that are looked for."""
+        frames = self._kernel.program.stacks[self._kernel.stack()]
+        if not frames or place_of(frames[0], instruction.mnemonic, tensor.dtype) != self._shadow.only:
+            return values
+        with np.errstate(invalid="ignore"):
+            born = fine.stored(tensor) - exact
+        return values + np.where(np.isfinite(born), born, 0.0)
+
     def _tally(self, instruction: Any, tensor: NkiTensor) -> Tally:
         key = self._kernel.stack(), instruction.mnemonic, tensor.dtype
         tally = self._shadow.tallies.setdefault(key, Tally())
         tally.records += 1
         return tally
+
+
+def place_of(frame: Frame, instruction: str, dtype: str) -> Place:
+    """Return the place of errors that an instruction at a line gives birth to."""
+    return frame.path or frame.file, frame.line, instruction, str(dtype)
 
 
 def _put(tensor: NkiTensor, values: Floats, where: Mask | None) -> Floats:

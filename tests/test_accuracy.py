@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import neurosim
 from neurosim.cli import app
-from neurosim.errors import ConfigurationError, Uninitialized
+from neurosim.errors import ConfigurationError, IllegalOperand, Uninitialized
 from neurosim.shadow import Shadow, WideLanes
 
 
@@ -88,6 +88,61 @@ def test_error_is_inherited_where_it_is_not_born():
     assert rest.both == 1.0  # 0 in place of 2
     np.testing.assert_array_equal(found.shadow, [[2.0]])
     assert found.outputs[0].relative == 1.0
+
+
+def test_what_a_lines_error_comes_to_in_the_output():
+    """259 becomes 260; its square, which rounds too, is not used; five times that becomes 1296."""
+
+    def kernel(x, y):
+        one, other = loaded(x), loaded(y)
+        total, square, out = new(one), new(one), new(one)
+        nisa.tensor_tensor(dst=total, data1=one, data2=other, op=nl.add)
+        nisa.activation(dst=square, op=nl.square, data=total)
+        nisa.tensor_scalar(dst=out, data=total, op0=nl.multiply, operand0=5.0)
+        return stored(out)
+
+    found = examined(kernel, bfloat16(256.0), bfloat16(3.0))
+    total, square, out = (line_of(found, name) for name in ("tensor_tensor", "activation", "tensor_scalar"))
+    assert total.reach == total.born == 1 / 259  # 260
+    assert (square.born > 0, square.reach) == (True, 0.0)
+    assert out.born == 4 / 1295  # 1300 becomes 1296, and 1295 would have become 1299
+    assert out.reach == pytest.approx(4 / 1295)
+    assert found.outputs[0].relative == pytest.approx(1 / 1295)
+    assert [line.reach for line in found.lines if line.born == 0.0] == [None, None]
+
+
+def test_a_small_error_that_cancellation_makes_large():
+    def kernel(x, y):
+        one, other = loaded(x), loaded(y)
+        nisa.tensor_tensor(dst=other, data1=one, data2=other, op=nl.add)
+        nisa.tensor_tensor(dst=other, data1=other, data2=one, op=nl.subtract)
+        return {"a": stored(one), "b": stored(other)}
+
+    found = examined(kernel, bfloat16(256.0), bfloat16(1.0))
+    (line,) = [line for line in found.lines if line.born]
+    assert (line.born, line.reach) == (1 / 257, 1.0)
+
+
+def test_arguments_that_a_kernel_writes_are_written_once():
+    def kernel(x, y):
+        tile = loaded(y)
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=loaded(x), op=nl.add)
+        nisa.dma_copy(dst=y, src=tile)
+        return y
+
+    y = bfloat16(256.0)
+    found = examined(kernel, bfloat16(3.0), y)
+    assert y.astype(float) == 260.0
+    assert line_of(found, "tensor_tensor").reach == 1 / 259
+
+
+def test_nothing_is_followed_unless_asked():
+    found = neurosim.precision(rounding, reach=0)(bfloat16(256.0))
+    assert line_of(found, "tensor_scalar").reach is None
+    assert found.to_dict()["lines"][1]["reach"] is None
+    assert "0.39 %" in found.text()
+    with pytest.raises(IllegalOperand, match="reach=-1"):
+        neurosim.precision(rounding, reach=-1)
 
 
 def test_lines_are_the_kernels_own():
@@ -352,7 +407,8 @@ def test_the_text_names_the_line_and_the_error():
     assert text.startswith("rounding on trn2: errors against float64 ─")
     line = line_of(found, "tensor_scalar")
     row = f"test_accuracy.py:{line.line}"
-    assert f"{row:<24} tensor_scalar          bfloat16         0.39 %       0.50          0\n" in text
+    cells = f"{'0.39 %':>9} {'0.39 %':>9} {'0.50':>9} {'0':>9}"
+    assert f"{row:<24} {'tensor_scalar':<21} {'bfloat16':<13} {cells}\n" in text
     assert "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)\n" in text
     assert "2 of 3 lines round nothing." in text
     assert max(map(len, text.splitlines())) <= 100

@@ -44,6 +44,9 @@ def plot(content: Mapping[str, Any], path: str | Path) -> None:
     ):
         widths = [_drawn(line[key]) for line in lines]
         axes.barh([place + shift for place in places], widths, 0.38, color=color, label=label)
+    reached = [(line["reach"], place) for place, line in enumerate(lines) if line["reach"]]
+    if reached:
+        axes.plot(*zip(*reached, strict=True), "D", color="#2c3e50", markersize=5, label="born here, in the outputs")
     for output in content["outputs"]:
         if output["relative"]:
             axes.axvline(output["relative"], color="#2c3e50", linestyle="--", linewidth=1, label=f"{output['name']}")

@@ -32,9 +32,11 @@ def _is_born(line: Mapping[str, Any]) -> bool:
     return bool(line["born"] != 0.0 or line["not_finite"])
 
 
-def _rank(line: Mapping[str, Any]) -> float:
-    """Numbers that are not finite come first, then the largest error that is born."""
-    return -float("inf") if line["not_finite"] or line["born"] is None else -line["born"]
+def _rank(line: Mapping[str, Any]) -> tuple[float, float]:
+    """Numbers that are not finite come first, then what comes to most in the outputs, or else what is born."""
+    if line["not_finite"] or line["born"] is None:
+        return -float("inf"), 0.0
+    return -(line["reach"] or 0.0), -line["born"]
 
 
 def _outputs(outputs: list[Mapping[str, Any]]) -> Text:
@@ -55,15 +57,18 @@ def _outputs(outputs: list[Mapping[str, Any]]) -> Text:
 
 
 def _lines(lines: list[Mapping[str, Any]]) -> Text:
-    layout = "{:<24} {:<22} {:<13} {:>9} {:>10} {:>10}\n"
-    heading = layout.format("Errors are born at", "instruction", "writes", "born", "worst ulp", "inherited")
+    layout = "{:<24} {:<21} {:<13} {:>9} {:>9} {:>9} {:>9}\n"
+    heading = layout.format(
+        "Errors are born at", "instruction", "writes", "in output", "born", "worst ulp", "inherited"
+    )
     text = Text(heading, style="bold")
     for line in lines:
         remark = f"; {line['not_finite']} not finite" if line["not_finite"] else ""
         row = layout.format(
             shortened(f"{Path(line['file']).name}:{line['line']}", 24),
-            shortened(line["instruction"], 22),
+            shortened(line["instruction"], 21),
             line["dtype"],
+            "" if line["reach"] is None else relative(line["reach"]),
             relative(line["born"]),
             ulps(line["born_ulp"]),
             relative(line["inherited"]),
@@ -77,7 +82,8 @@ def _lines(lines: list[Mapping[str, Any]]) -> Text:
 def _remarks(lines: list[Mapping[str, Any]], born: list[Mapping[str, Any]]) -> str:
     remarks = [
         "Errors are root mean squares, relative to that of the values; the worst ulp is of one value, in",
-        "units in the last place of its format. Born: in the instruction; inherited: from its operands.",
+        "units in the last place of its format. Born: in the instruction; inherited: from its operands; in",
+        "output: what the born error comes to there, if nothing else rounds.",
     ]
     if len(born) > LINES:
         remarks.append(f"The JSON has {len(born) - LINES} more lines at which errors are born.")
