@@ -15,6 +15,7 @@ from validation.sources import Absent, own_kernel, public_kernels
 
 import neurosim
 from neurosim.chip import Chip
+from neurosim.engines import Engine
 from neurosim.loading import parse_arguments
 from neurosim.program import Program
 from neurosim.timing import Op, Timeline
@@ -118,14 +119,16 @@ def _argument(value: Any) -> Any:
 
 
 def make_static(program: Program) -> None:
-    """Let the rings be ready before the kernel starts, as ``--disable-dge`` does: no descriptor is made at run time."""
+    """Let the rings be ready before the kernel starts, as ``--disable-dge`` does: no descriptor is made at run time.
+
+    Then no DMA needs GpSimd's software: loads are triggered by Sync, and stores by GpSimd, where they hold up no load.
+    """
     signatures = program.signatures
     for index, signature in enumerate(signatures):
-        work = tuple(
-            replace(item, generation="none") if isinstance(item, Transfer) else item for item in signature.work
-        )
-        if work != signature.work:
-            signatures[index] = replace(signature, work=work)
+        item = signature.work[0] if signature.work else None
+        if isinstance(item, Transfer):
+            engine = Engine.sync if item.source.is_hbm else Engine.gpsimd
+            signatures[index] = replace(signature, engine=engine, work=(replace(item, generation="none"),))
 
 
 def _busy_ps(timeline: Timeline) -> Iterator[tuple[str, int]]:

@@ -6,6 +6,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
+import neurosim
 from neurosim.errors import OutOfBounds
 
 
@@ -155,3 +156,17 @@ def test_a_column_of_indices_goes_with_the_first_axis_of_what_it_selects():
     chosen = np.random.default_rng(3).permutation(40)[:16].astype(np.uint32)
     found = gathered_and_turned(blocks, chosen[:, None])
     np.testing.assert_array_equal(found, blocks[chosen].transpose(2, 1, 0))
+
+
+@pytest.mark.parametrize(("chip", "engines"), [("trn1", ["sync", "gpsimd"]), ("trn2", ["gpsimd", "gpsimd"])])
+def test_who_triggers_dmas(chip, engines):
+    """The compiler of NKI 0.1 left them to GpSimd's software on trn2; trn1 has rings that are ready."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    program = neurosim.simulate(kernel, chip=chip)(np.ones((8, 4), np.float32)).program
+    assert [program.signatures[index].engine.name for index in program.signature_ids] == engines
