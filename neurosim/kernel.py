@@ -21,10 +21,11 @@ from neurosim.chip import Chip
 from neurosim.cores import Team
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
-from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
+from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, OutOfBounds
 from neurosim.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, SharedWrites, Storage
 from neurosim.naming import default_name
+from neurosim.places import At, Located
 from neurosim.program import Frame, Program, StorageInfo
 from neurosim.registers import registers_of
 from neurosim.reshaping import checked_name, checked_shape, united
@@ -170,14 +171,14 @@ class Kernel:
         interned = self._stack_ids.get(tuple(key))
         return self._intern_stack(tuple(key)) if interned is None else interned
 
-    @contextlib.contextmanager
-    def at(self, stack: int) -> Iterator[None]:
+    def at(self, stack: int) -> At:
         """Take ``stack`` for the call stack inside: of an instruction that is issued later than it was called."""
+        return At(self, stack)
+
+    def pin(self, stack: int) -> int:
+        """Take ``stack`` for the call stack from now on, -1 for the true one; return what was taken before."""
         before, self._pinned = self._pinned, stack
-        try:
-            yield
-        finally:
-            self._pinned = before
+        return before
 
     def _intern_stack(self, key: tuple[Any, ...]) -> int:
         frames = []
@@ -521,13 +522,9 @@ class Kernel:
     def _end_block(self) -> None:
         self.block = -1
 
-    @contextlib.contextmanager
-    def located(self) -> Iterator[None]:
+    def located(self) -> Located:
         """Give errors raised inside the kernel line that they come from."""
-        try:
-            yield
-        except NeurosimError as error:
-            raise error.at(self.where()) from error.__cause__
+        return Located(self)
 
 
 def warn(text: str, category: type[Warning]) -> None:

@@ -92,6 +92,7 @@ ROWS = (
     Row("neurosim.errors"),
     Row("neurosim.engines"),
     Row("neurosim.versions", own=("neurosim.errors",)),
+    Row("neurosim.places", own=("neurosim.errors", "neurosim.kernel")),
     Row("neurosim.calls", own=("neurosim.dtypes", "neurosim.errors", "neurosim.kernel"), packages=("numpy",)),
     Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
     # The record's methods call what makes text and files of it, when they are asked to.
@@ -146,7 +147,9 @@ ROWS = (
     Row("neurosim.grids", own=("neurosim.errors", "neurosim.chip")),
     Row("neurosim.cores", own=("neurosim.errors",)),
     Row(
-        "neurosim.kernel", own=(*RECORD, *TENSORS, *LAUNCH, "neurosim.registers", "neurosim.chip"), packages=("numpy",)
+        "neurosim.kernel",
+        own=(*RECORD, *TENSORS, *LAUNCH, "neurosim.registers", "neurosim.chip", "neurosim.places"),
+        packages=("numpy",),
     ),
     Row(
         "neurosim.lanes",

@@ -115,18 +115,19 @@ def test_what_waits_counts_where_it_was_called():
 @nki.jit
 def columns(a, shift):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.ndarray((nl.par_dim(8), 8), dtype=a.dtype)
+    t = nl.ndarray((nl.par_dim(8), a.shape[1]), dtype=a.dtype)
     x = nl.load(a)
     t[:, 0:1] = x[:, 0:1]
-    for i in nl.affine_range(7):
+    for i in nl.affine_range(a.shape[1] - 1):
         t[:, i + 1] = nl.copy(x[:, i + 1])
         nl.store(out[:, nl.ds(i + 1, 1)], t[:, nl.ds(i + 1 - shift, 1)])
     nl.store(out[:, 0:1], t[:, 0:1])
     return out
 
 
-def test_regions_are_told_apart():
-    a = numbers(8, 8)
+@pytest.mark.parametrize("count", [8, 80])
+def test_regions_are_told_apart(count):
+    a = numbers(8, count)
     np.testing.assert_array_equal(columns(a, 0), a)
     with pytest.raises(LoopCarriedDependence):
         columns(a, 1)

@@ -34,13 +34,53 @@ class _Loop:
     current: int
 
 
+_LOGGED = 64
+"""Writes to parts of a storage that are kept one by one, before there is a number for each granule."""
+
+
 @dataclass(slots=True)
 class _Writers:
-    """Who wrote each granule of a storage last: one number for all, or one per granule."""
+    """Who wrote each granule of a storage last: one number for all, and later writes to parts of it.
+
+    Attributes:
+        uniform: of the last write of everything.
+        granule: bytes.
+        parts: by pattern, later writes in their order; the same pattern again replaces what was there.
+        each: a number per granule, once a read has to know.
+    """
 
     uniform: int
     granule: int
+    parts: dict[Any, tuple[NkiTensor, int]] = field(default_factory=dict)
     each: npt.NDArray[np.uint32] | None = None
+
+    def add(self, tensor: NkiTensor, number: int) -> None:
+        """Note a write to a part."""
+        if self.each is not None:
+            self.granules(tensor)[...] = number
+            return
+        key = tensor.shape, tensor.steps, tensor.start_partition, tensor.offset_bytes, tensor.dtype
+        self.parts.pop(key, None)
+        self.parts[key] = tensor, number
+        if len(self.parts) > _LOGGED:
+            self.granules(tensor)
+
+    def numbers(self) -> list[int]:
+        """Return which writes may be the last of some granule, while there is no number for each."""
+        return [self.uniform, *[number for _, number in self.parts.values()]]
+
+    def granules(self, tensor: NkiTensor) -> npt.NDArray[np.uint32]:
+        """Return the numbers of the granules under a view, as a view."""
+        if self.each is None:
+            storage = tensor.allocation.storage
+            self.each = np.full(storage.size_bytes // self.granule, self.uniform, np.uint32)
+            parts, self.parts = self.parts, {}
+            for part, number in parts.values():
+                self.granules(part)[...] = number
+        if not tensor.aligned_to(self.granule):
+            self.each = np.repeat(self.each, self.granule)
+            self.granule = 1
+        return tensor.over(self.each, self.granule)
 
 
 @dataclass
@@ -88,7 +128,7 @@ class Tracker:
             return
         if writers is None:
             writers = self._writers[storage.id] = _Writers(0, tensor.dtype.size_bytes)
-        self._granules(writers, tensor)[...] = number
+        writers.add(tensor, number)
 
     def reads(self, tensor: NkiTensor, kernel: Any, call: str) -> None:
         """Check a read.
@@ -101,12 +141,11 @@ class Tracker:
         writers = self._writers.get(tensor.allocation.storage.id)
         if writers is None:
             return
-        if writers.each is None:
-            for loop in self._loops:
-                if loop.first <= writers.uniform < loop.current:
-                    self._refuse(writers.uniform, tensor, kernel, call)
+        if writers.each is None and not any(
+            loop.first <= number < loop.current for number in writers.numbers() for loop in self._loops
+        ):
             return
-        found = self._granules(writers, tensor)
+        found = writers.granules(tensor)
         for loop in self._loops:
             if loop.current > loop.first:
                 foreign = (found >= loop.first) & (found < loop.current)
@@ -122,12 +161,3 @@ class Tracker:
             numbers=(f"written at {writer[0] if writer else 'an unknown place'}",),
             advice="use nl.sequential_range, or accumulate with += or in PSUM",
         )
-
-    def _granules(self, writers: _Writers, tensor: NkiTensor) -> npt.NDArray[np.uint32]:
-        storage = tensor.allocation.storage
-        if writers.each is None:
-            writers.each = np.full(storage.size_bytes // writers.granule, writers.uniform, np.uint32)
-        if not tensor.aligned_to(writers.granule):
-            writers.each = np.repeat(writers.each, writers.granule)
-            writers.granule = 1
-        return tensor.over(writers.each, writers.granule)

@@ -10,6 +10,7 @@ Source: NKI 0.1 documentation, ``nki.language.arange``, ``nki.language.mgrid``, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
@@ -57,7 +58,9 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 def is_int(value: Any) -> bool:
     """Return whether a value is an integer; bool is none."""
-    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+    if isinstance(value, int):
+        return type(value) is not bool
+    return isinstance(value, Integral) and not isinstance(value, np.bool_)
 
 
 def _refused(sign: str) -> Any:
@@ -102,6 +105,12 @@ class Affine:
         return Affine((1,) * missing + self.shape, (0,) * missing + self.steps, self.offset)
 
     def __getitem__(self, key: Any) -> Affine:
+        if type(key) is tuple and len(self.shape) == 1 and key.count(None) == len(key) - 1:
+            (place,) = [at for at, entry in enumerate(key) if entry is not None]
+            if type(key[place]) is slice and key[place] == slice(None):  # nl.arange(128)[:, None] and its like
+                before, after = (1,) * place, (1,) * (len(key) - 1 - place)
+                shape = before + self.shape + after
+                return _affine(shape, (0,) * place + self.steps + (0,) * len(after), self.offset)
         keys = list(key) if isinstance(key, tuple) else [key]
         used = sum(entry is not None and entry is not Ellipsis for entry in keys)
         if Ellipsis in keys:
@@ -109,12 +118,12 @@ class Affine:
             keys[place : place + 1] = [slice(None)] * (self.ndim - used)
         else:
             keys += [slice(None)] * (self.ndim - used)
-        shape: list[int] = []
+        extents: list[int] = []
         steps: list[int] = []
         offset, axis = self.offset, 0
         for entry in keys:
             if entry is None:
-                shape.append(1)
+                extents.append(1)
                 steps.append(0)
                 continue
             if axis >= self.ndim or entry is Ellipsis:
@@ -125,8 +134,8 @@ class Affine:
                 if not all(bound is None or is_int(bound) for bound in (entry.start, entry.stop, entry.step)):
                     raise IllegalOperand(f"slice {entry} of an index tensor is not made of ints")
                 start, stop, stride = entry.indices(extent) if entry.step != 0 else (0, 0, 1)
-                shape.append(len(range(start, stop, stride)))
-                if not shape[-1]:
+                extents.append(len(range(start, stop, stride)))
+                if not extents[-1]:
                     raise IllegalOperand(f"slice {entry} of an index tensor of shape {self.shape} selects nothing")
                 steps.append(step * stride)
                 offset += step * start
@@ -134,24 +143,20 @@ class Affine:
                 offset += step * (int(entry) % extent)
             else:
                 raise IllegalOperand(f"index {entry!r} of an index tensor of shape {self.shape}")
-        return Affine(tuple(shape), tuple(steps), offset)
+        return Affine(tuple(extents), tuple(steps), offset)
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
 
     def _plus(self, other: Any, sign: int, own_sign: int = 1) -> Any:
         if is_int(other):
-            return Affine(
-                self.shape, tuple(own_sign * step for step in self.steps), own_sign * self.offset + sign * int(other)
-            )
+            steps = self.steps if own_sign > 0 else tuple([-step for step in self.steps])
+            return _affine(self.shape, steps, own_sign * self.offset + sign * int(other))
         if not isinstance(other, Affine):
             if other is None or isinstance(other, (float, str, list, tuple, np.ndarray, np.generic)):
                 return self._not_affine("+" if sign > 0 else "-", other)
             return NotImplemented
-        ndim = max(self.ndim, other.ndim)
-        left, right = self.aligned(ndim), other.aligned(ndim)
-        shape = broadcast(left.shape, right.shape)
-        steps = tuple(own_sign * a + sign * b for a, b in zip(left.steps, right.steps, strict=True))
-        return Affine(shape, steps, own_sign * left.offset + sign * right.offset)
+        shape, steps = _summed(self.shape, self.steps, own_sign, other.shape, other.steps, sign)
+        return _affine(shape, steps, own_sign * self.offset + sign * other.offset)
 
     def __add__(self, other: Any) -> Any:
         return self._plus(other, 1)
@@ -174,7 +179,7 @@ class Affine:
         if not is_int(other):
             return self._not_affine("*", other)
         factor = int(other)
-        return Affine(self.shape, tuple(factor * step for step in self.steps), factor * self.offset)
+        return _affine(self.shape, tuple([factor * step for step in self.steps]), factor * self.offset)
 
     __rmul__ = __mul__
 
@@ -262,6 +267,24 @@ class Affine:
 
     def __repr__(self) -> str:
         return f"index tensor {list(self.shape)} from {self.offset} in steps {list(self.steps)}"
+
+
+def _affine(shape: tuple[int, ...], steps: tuple[int, ...], offset: int) -> Affine:
+    """Return an index tensor whose steps are 0 where the extent is 1 already."""
+    made = object.__new__(Affine)
+    made.shape, made.steps, made.offset = shape, steps, offset
+    return made
+
+
+@lru_cache(maxsize=2**12)
+def _summed(
+    one: tuple[int, ...], steps: tuple[int, ...], sign: int, two: tuple[int, ...], others: tuple[int, ...], second: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape and the steps of a sum of two index tensors, each with a sign."""
+    ndim = max(len(one), len(two))
+    left, right = Affine(one, steps, 0).aligned(ndim), Affine(two, others, 0).aligned(ndim)
+    total = tuple(sign * a + second * b for a, b in zip(left.steps, right.steps, strict=True))
+    return broadcast(left.shape, right.shape), total
 
 
 class Predicate:
@@ -466,6 +489,7 @@ def extents_of(shape: Any, call: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in shape)
 
 
+@lru_cache(maxsize=2**12)
 def whole_box(shape: tuple[int, ...]) -> Box:
     """Return the box of everything."""
     return tuple((0, extent) for extent in shape)

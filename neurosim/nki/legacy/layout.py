@@ -77,14 +77,16 @@ class Walk:
 
     Attributes:
         shape, size: of the box.
+        is_whole: whether it is everything.
         spans: per root axis.
         checks: per check, its least and greatest value, counted from its offset, and the extent.
     """
 
-    __slots__ = ("_patterns", "box", "checks", "layout", "shape", "size", "spans")
+    __slots__ = ("_patterns", "box", "checks", "is_whole", "layout", "shape", "size", "spans")
 
     def __init__(self, layout: Layout, box: Box) -> None:
         self.layout, self.box, self.shape = layout, box, box_shape(box)
+        self.is_whole = box == whole_box(layout.shape)
         self.size = math.prod(self.shape)
         self.spans = tuple(_span(steps, box) for steps in layout.steps)
         found = [(_span(steps, box), extent) for steps, extent in layout.checks]
@@ -199,6 +201,8 @@ class Layout:
         found = self._walks.get(box)
         if found is None:
             found = self._walks[box] = Walk(self, whole_box(self.shape) if box is None else box)
+            if found.is_whole:
+                found = self._walks[None] = self._walks[found.box] = self._walks.get(None, found)
         return found
 
     # -- other axes -----------------------------------------------------------------------------------------------

@@ -104,8 +104,18 @@ def read(shape: tuple[int, ...], key: Any, par: int, what: Callable[[], str], is
     dynamic: dict[int, Any] = {}
     axis = 0
     for entry in keys:
+        if type(entry) is Affine:
+            entries.append((entry.shape, entry.steps))
+            offsets.append(entry.offset)
+            axis += 1
+            continue
         if entry is None:
             entries.append(None)
+            continue
+        if isinstance(entry, int) and type(entry) is not bool:
+            entries.append(0 if axis != par else (1, 1))
+            offsets.append(int(entry) + shape[axis] * (entry < 0))
+            axis += 1
             continue
         if is_tile(entry):
             entry = Dynamic(entry, Affine(entry.shape, (0,) * len(entry.shape), 0))

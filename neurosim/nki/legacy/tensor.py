@@ -62,7 +62,18 @@ class Tensor:
         operand_mask: what brackets with a comparison selected, for matmul operands.
     """
 
-    __slots__ = ("__weakref__", "check_offsets", "dynamic", "layout", "offsets", "operand_mask", "par", "root", "shape")
+    __slots__ = (
+        "__weakref__",
+        "_whole",
+        "check_offsets",
+        "dynamic",
+        "layout",
+        "offsets",
+        "operand_mask",
+        "par",
+        "root",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -76,6 +87,7 @@ class Tensor:
         self.root, self.layout, self.offsets, self.check_offsets = root, layout, offsets, check_offsets
         self.shape, self.par = layout.shape, layout.par
         self.dynamic, self.operand_mask = dynamic or {}, operand_mask
+        self._whole: NkiTensor | None = None  # the machine's view of all of this, once it is known
 
     # -- what a kernel asks ---------------------------------------------------------------------------------------
 
@@ -219,7 +231,7 @@ class Tensor:
                 f"{self.describe()} cannot be broadcast to {list(shape)}",
                 advice="extents are equal or 1, counted from the last axis",
             )
-        return self._with(layout)
+        return self if layout is self.layout else self._with(layout)
 
     def broadcast_to(self, shape: Any) -> Tensor:
         """Return this repeated to a shape along axes of extent 1, by NumPy's rules."""
@@ -292,7 +304,12 @@ class Tensor:
         run = active() or run_of(call)
         if isinstance(self.root, Fresh) and self.root.is_open:
             run.flush()
-        tensor = self._pattern(self.layout.walk(box), use)
+        walk = self.layout.walk(box)
+        tensor = self._whole if walk.is_whole else None
+        if tensor is None:
+            tensor = self._pattern(walk, use)
+            if walk.is_whole and not isinstance(self.root, Fresh):  # of which it may be said that it is lost
+                self._whole = tensor
         if self.dynamic:
             from neurosim.nki.legacy.dynamic import attached
 
