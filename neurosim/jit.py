@@ -64,7 +64,8 @@ def _cache_key(package: Path) -> str:
         digest.update(path.read_bytes())
     cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     versions = _numba.__version__, np.__version__, platform.python_version()
-    digest.update("\n".join((*versions, platform.machine(), cpu, str(_config.CPU_FEATURES))).encode())
+    settings = str(_config.CPU_FEATURES), str(_config.BOUNDSCHECK)
+    digest.update("\n".join((*versions, platform.machine(), cpu, *settings)).encode())
     return digest.hexdigest()[:20]
 
 

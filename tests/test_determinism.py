@@ -15,6 +15,7 @@ import hashlib, json, sys, tempfile
 from pathlib import Path
 import ml_dtypes, numpy as np
 import neurosim, nki, nki.isa as nisa, nki.language as nl
+from neurosim import jit
 from neurosim.listing import listing
 from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.perfetto import write_trace
@@ -48,6 +49,8 @@ def normal(seed, *shape, dtype=np.float32):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+if "threads" in sys.argv[2:]:  # small products, too, on all threads that there are
+    jit._PARALLEL_MIN, jit._LEARN_NS, jit._LOSS_LIMIT_NS = 1, 0, float("inf")
 SIZE = int(sys.argv[1])
 runs = {
     "matmul bfloat16": (matmul, [normal(seed, SIZE, SIZE, dtype=ml_dtypes.bfloat16) for seed in (1, 2)], {}),
@@ -70,6 +73,7 @@ for name, (kernel, arrays, options) in runs.items():
         path = Path(folder) / "trace.json"
         write_trace(path, result.program, result.timelines, result.chip)
         found[f"{name}: trace"] = digest(path.read_bytes())
+sys.stderr.write(f"threads: {jit.threads() if jit._pool.started else 1}")
 print(json.dumps(found))
 """
 
@@ -81,6 +85,7 @@ BLAS = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+SMALL = 40
 SETTINGS = {
     "one thread, seed 0, BLAS set": {"NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | BLAS,
     "two threads, seed 1, BLAS unset": {"NUMBA_NUM_THREADS": "2", "PYTHONHASHSEED": "1"},
@@ -92,15 +97,20 @@ SETTINGS = {
 }
 
 
-def hashes(size, environment):
-    """Run the script in a fresh process and return its hashes."""
+def run(size, environment, *options):
+    """Run the script in a fresh process; return what it printed, and how many threads it used."""
     names = ("NUMBA_", "OPENBLAS_", "OMP_", "MKL_", "PYTHONHASHSEED", "NEUR", "NKI")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(names) or "CACHE" in name}
     clean |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | environment
-    command = [sys.executable, "-c", SCRIPT, str(size)]
+    command = [sys.executable, "-c", SCRIPT, str(size), *options]
     done = subprocess.run(command, env=clean, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout), int(done.stderr.rpartition("threads: ")[2])
+
+
+def hashes(size, environment):
+    """Run the script in a fresh process and return its hashes."""
+    return run(size, environment)[0]
 
 
 @pytest.fixture(scope="module")
@@ -128,17 +138,28 @@ def test_same_bytes_on_larger_sizes():
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.slow
-def test_same_bytes_on_another_instruction_set():
-    """J1, G8: NumPy's and LLVM's choice of instructions changes nothing."""
-    plain = hashes(128, {"NUMBA_NUM_THREADS": "1"})
-    generic = hashes(128, {"NUMBA_NUM_THREADS": "1", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""})
-    narrow = hashes(128, {"NUMBA_NUM_THREADS": "1", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX2 FMA3"})
-    assert generic == plain
-    assert narrow == plain
+#: Each changes one thing that must not matter; how many threads the run then has.
+MATRIX = {
+    "two threads": ({"NUMBA_NUM_THREADS": "2"}, 2),
+    "eight threads": ({"NUMBA_NUM_THREADS": "8"}, 8),
+    "another hash seed": ({"NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "1234"}, 1),
+    "a hash seed of its own": ({"NUMBA_NUM_THREADS": "2", "PYTHONHASHSEED": "random"}, 2),
+    "plain Python": ({"NUMBA_DISABLE_JIT": "1"}, 1),
+    "any CPU": ({"NUMBA_NUM_THREADS": "1", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, 1),
+    "bounds checks": ({"NUMBA_NUM_THREADS": "1", "NUMBA_BOUNDSCHECK": "1"}, 1),
+    "NumPy without AVX2": ({"NUMBA_NUM_THREADS": "1", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX2 FMA3"}, 1),
+}
 
 
-@pytest.mark.slow
-def test_same_bytes_without_compiling():
-    """G7: the kernels as plain Python."""
-    assert hashes(40, {"NUMBA_DISABLE_JIT": "1"}) == hashes(40, {"NUMBA_NUM_THREADS": "2"})
+@pytest.fixture(scope="module")
+def small_reference():
+    return hashes(SMALL, {"NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0"})
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_same_bytes_on_small_kernels(small_reference, name):
+    """J1, G7, G8: threads, hash seeds, the compiler, its target and its checks change nothing."""
+    environment, threads = MATRIX[name]
+    found, used = run(SMALL, environment, "threads")
+    assert found == small_reference
+    assert used == threads

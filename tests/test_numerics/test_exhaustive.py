@@ -29,7 +29,8 @@ FLOATS = [dtype for dtype in dtypes.ALL if dtype.is_float and dtype != dtypes.fl
 INTEGERS = [dtype for dtype in dtypes.ALL if dtype.is_integer or dtype.kind == Kind.BOOL]
 UNUSED_BITS = {dtypes.tfloat32: 13}
 """Formats that take more bits in memory than they have."""
-BLOCK = 1 << 24
+BLOCK = 1 << 18
+"""Patterns at once: arrays that stay in the cache."""
 F32_INF = 0x7F800000
 SIGN = 0x80000000
 

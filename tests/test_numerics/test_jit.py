@@ -10,7 +10,6 @@ import pkgutil
 import runpy
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -206,19 +205,21 @@ def test_every_threading_layer_works(layer: str) -> None:
 
 
 class Clock:
-    """Calls that take as long as they are told."""
+    """Calls that take as long as they are told, by a clock that nothing else moves."""
 
-    def __init__(self, serial_ms: float, parallel_ms: float) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, serial_ms: int, parallel_ms: int) -> None:
         self.serial_ms, self.parallel_ms = serial_ms, parallel_ms
         self.calls: list[str] = []
+        self.now_ns = 1
+        monkeypatch.setattr(jit.time, "perf_counter_ns", lambda: self.now_ns)
 
     def many(self, count: int) -> None:
         self.calls.append("many")
-        time.sleep(self.parallel_ms / 1000)
+        self.now_ns += self.parallel_ms * 1_000_000
 
     def one(self) -> None:
         self.calls.append("one")
-        time.sleep(self.serial_ms / 1000)
+        self.now_ns += self.serial_ms * 1_000_000
 
 
 def pool_of_two() -> jit._Pool:
@@ -228,16 +229,16 @@ def pool_of_two() -> jit._Pool:
     return pool
 
 
-def test_threads_stop_where_they_do_not_pay() -> None:
-    pool, clock = pool_of_two(), Clock(serial_ms=6.0, parallel_ms=15.0)
+def test_threads_stop_where_they_do_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=15)
     for _ in range(5):
         pool.run(10**7, clock.many, clock.one)
     assert clock.calls == ["one", "one", "many", "many", "one"]
     assert pool.pause == 2 * jit._FIRST_PAUSE_NS
 
 
-def test_threads_go_on_where_they_pay() -> None:
-    pool, clock = pool_of_two(), Clock(serial_ms=6.0, parallel_ms=1.0)
+def test_threads_go_on_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=1)
     for _ in range(6):
         pool.run(10**7, clock.many, clock.one)
     assert clock.calls == ["one", "one", "many", "many", "many", "many"]
@@ -245,8 +246,8 @@ def test_threads_go_on_where_they_pay() -> None:
     assert clock.calls[-1] == "one"
 
 
-def test_a_failing_kernel_frees_the_pool() -> None:
-    pool, clock = pool_of_two(), Clock(serial_ms=0.0, parallel_ms=0.0)
+def test_a_failing_kernel_frees_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, clock = pool_of_two(), Clock(monkeypatch, serial_ms=0, parallel_ms=0)
     pool._learn(jit._LEARN_NS, 1)
 
     def fail(count: int) -> None:

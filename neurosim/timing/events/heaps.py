@@ -14,34 +14,34 @@ def push(heap: Any, first: int, size: int, key: int, item: int) -> None:
     while at > 0:
         parent = (at - 1) // 2
         above = heap[first + parent].key
-        if above < key or (above == key and heap[first + parent].item < item):
+        if above < key or (above == key and heap[first + parent].entry < item):
             break
         heap[first + at].key = above
-        heap[first + at].item = heap[first + parent].item
+        heap[first + at].entry = heap[first + parent].entry
         at = parent
     heap[first + at].key = key
-    heap[first + at].item = item
+    heap[first + at].entry = item
 
 
 @inlined
 def pop(heap: Any, first: int, size: int) -> None:
     """Remove the least pair, which stands at ``first``, from a heap of ``size`` pairs; the caller counts it."""
     last = size - 1
-    key, item = heap[first + last].key, heap[first + last].item
+    key, item = heap[first + last].key, heap[first + last].entry
     at = 0
     while True:
         child = 2 * at + 1
         if child >= last:
             break
-        below, below_item = heap[first + child].key, heap[first + child].item
+        below, below_item = heap[first + child].key, heap[first + child].entry
         if child + 1 < last:
-            other, other_item = heap[first + child + 1].key, heap[first + child + 1].item
+            other, other_item = heap[first + child + 1].key, heap[first + child + 1].entry
             if other < below or (other == below and other_item < below_item):
                 child, below, below_item = child + 1, other, other_item
         if key < below or (key == below and item < below_item):
             break
         heap[first + at].key = below
-        heap[first + at].item = below_item
+        heap[first + at].entry = below_item
         at = child
     heap[first + at].key = key
-    heap[first + at].item = item
+    heap[first + at].entry = item

@@ -38,7 +38,7 @@ def run(tables: Tables) -> None:
                 unit, time_ps = index, tables.units[index].wake_ps
         first = totals[0].events_first
         if totals[0].events > 0 and tables.heap[first].key <= time_ps:
-            time_ps, item = tables.heap[first].key, tables.heap[first].item
+            time_ps, item = tables.heap[first].key, tables.heap[first].entry
             pop(tables.heap, first, totals[0].events)
             totals[0].events -= 1
             if item >= 0:
@@ -115,12 +115,12 @@ def _choose(tables: Tables, number: int, time_ps: int) -> int:
     """Return the record that an engine takes now; -1 if there is none, and then find out when to look again."""
     heap, unit, window = tables.heap, tables.units[number], tables.totals[0].window
     while unit.future_size > 0 and heap[unit.future_first].key <= time_ps:
-        record = heap[unit.future_first].item
+        record = heap[unit.future_first].entry
         pop(heap, unit.future_first, unit.future_size)
         unit.future_size -= 1
         group = tables.groups[tables.records[record].group]
-        push(heap, group.first, group.size, record, record)
-        group.size += 1
+        push(heap, group.first, group.held, record, record)
+        group.held += 1
     first_record = tables.unit_records[unit.start + unit.head]
     epoch = tables.records[first_record].epoch
     best, best_group, wake_ps = -1, -1, NEVER
@@ -128,9 +128,9 @@ def _choose(tables: Tables, number: int, time_ps: int) -> int:
         wake_ps = heap[unit.future_first].key
     for index in range(unit.group_start, unit.group_end):
         group = tables.groups[index]
-        if group.size == 0:
+        if group.held == 0:
             continue
-        record = heap[group.first].item
+        record = heap[group.first].entry
         if record != first_record:
             mine = tables.records[record]
             if mine.position - unit.head >= window or mine.epoch != epoch:
@@ -147,8 +147,8 @@ def _choose(tables: Tables, number: int, time_ps: int) -> int:
     unit.wake_ps = wake_ps
     if best >= 0:
         group = tables.groups[best_group]
-        pop(heap, group.first, group.size)
-        group.size -= 1
+        pop(heap, group.first, group.held)
+        group.held -= 1
         tables.records[best].issued = 1
         while unit.start + unit.head < unit.end and tables.records[tables.unit_records[unit.start + unit.head]].issued:
             unit.head += 1

@@ -75,8 +75,8 @@ last one at ``retired_ps``. ``future`` is its heap of records that will be ready
 ``cells_split`` is 0, all parts of its array are free when it is.
 """
 
-GROUP: Final = _columns("first size table queue", "")
-"""Records of a unit that need the same: a heap of those that are ready, in program order."""
+GROUP: Final = _columns("first held table queue", "")
+"""Records of a unit that need the same: a heap of the ``held`` ones that are ready, in program order."""
 
 QUEUE: Final = _columns("start issued depth", "free_ps arrival_ps")
 """A DMA queue: what it took (rows of ``queue_records``) and how many may be on their way. Its last DMA reaches the
@@ -89,7 +89,7 @@ POOL: Final = _columns("next end", "free_bytes")
 """A scarce memory of one core; its tiles get its space in program order."""
 
 POOL_TILE: Final = _columns("tile record", "")
-HEAP: Final = _columns("item", "key")
+HEAP: Final = _columns("entry", "key")
 CORE: Final = _columns("level last", "hbm_free_ps")
 """A core's DMA engines: whether all are free from the same time on, and the last transfer that moved."""
 
