@@ -1,7 +1,8 @@
 """Matrix multiplication on the tensor engine.
 
-Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``; four passes of float32: measured, hardware
-facts A.4.3. ``perf_mode`` is taken as the text ``"double_row"`` too, as nki-library writes it.
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``; four passes of float32: measured on trn2
+(allenkchau/trainium-kernel-fusion at d709ddf, instruction profiles). ``perf_mode`` is taken as the text
+``"double_row"`` too, as nki-library writes it.
 
 *Assumed*: tfloat32 takes one pass, as its documented peak rate is bfloat16's; in double_row the two products of a cell
 join its sum one after the other.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from numbers import Integral
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,10 @@ class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
     further columns are not written (*assumed* of these). Places count elements of the snake. *Assumed*: of equal
     elements the first is taken first and comes last; a NaN is the largest, and +0 comes after -0, as in ``max8``.
     """
+
+    leaves_out: ClassVar[str] = (
+        "result j of 16 partitions lies in partition j mod 16, column j div 16; further columns stay as they are"
+    )
 
     val_dst: Tile = Out(Memory.sbuf)
     idx_dst: Tile = Out(Memory.sbuf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,11 +49,24 @@ class Arguments:
         self._tensors: dict[int, tuple[Any, Array, NkiTensor]] = {}
         self._specs: dict[str, NkiTensor] = {}
         self._within: list[Any] = []  # objects that are being looked into: one may hold itself
+        self._prepared: dict[str, Any] | None = None
+
+    def prepare(self, arguments: Mapping[str, Any]) -> None:
+        """Make tensors of all arrays in the arguments, before any core runs: inputs are one for all."""
+        self._prepared = self._adopted(arguments)
+
+    def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that a program is called with: the same tensors for each, in lists of its own."""
+        prepared, self._prepared = self._prepared, None
+        return self._adopted(arguments) if prepared is None else prepared
+
+    def _adopted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {parameter: self.adopt(value, parameter) for parameter, value in arguments.items()}
 
     def adopt(self, value: Any, name: str) -> Any:
         """Return ``value``, at ``name`` of the arguments, with a tensor in place of each array in it.
 
-        Asked again, as for each core, it gives the same tensors in new lists and dicts.
+        Asked again it gives the same tensors in new lists and dicts.
         """
         kind = kind_of(value)
         if kind is not None or isinstance(value, Spec):

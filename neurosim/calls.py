@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import BoundArguments
 from typing import Any
 
 import numpy as np
@@ -49,11 +52,42 @@ def bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any]) 
     names = [field.name for field in dataclasses.fields(cls)]
     for name in kwargs:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(names)}"
+            hint = meant(name, names) or f"it takes {', '.join(names)}"
             return IllegalCall(f"{mnemonic}: no operand {name!r}", advice=hint)
     text = str(error).split("() ", 1)[-1]
     return IllegalCall(f"{mnemonic}: {text}", advice=f"it takes {', '.join(names)}")
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """Return the question whether one of ``names`` was meant, with all that are equally near; empty if none is."""
+    close = difflib.get_close_matches(name, names := list(names), len(names) or 1)
+    near = [other for other in close if _nearness(other, name) == _nearness(close[0], name)]
+    return f"did you mean {' or '.join(sorted(near, key=names.index))}?" if near else ""
+
+
+def _nearness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+def bound(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundArguments:
+    """Return a kernel's arguments by parameter.
+
+    Raises:
+        IllegalCall: one is missing, unknown or too many.
+    """
+    signature = inspect.signature(function)
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        takes = f"it takes {signature}"
+        unknown = next((entry for entry in kwargs if entry not in signature.parameters), None)
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+        if unknown is None or takes_any:
+            raise IllegalCall(f"{name}: {error}", advice=takes) from None
+        hint = meant(unknown, signature.parameters)
+        raise IllegalCall(
+            f"{name} has no parameter {unknown!r}", numbers=(takes,) if hint else (), advice=hint or takes
+        ) from None
 
 
 def kept(value: Any) -> Any:

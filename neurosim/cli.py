@@ -71,7 +71,9 @@ Launch = Annotated[
 
 NkiVersionName = Annotated[
     str | None,
-    typer.Option("--nki-version", help="Whose semantics hold, 0.3 to 0.6; by default NEUROSIM_NKI_VERSION, or 0.6."),
+    typer.Option(
+        "--nki-version", help="Whose semantics hold: 0.3 to 0.6, or 0.1; by default NEUROSIM_NKI_VERSION, or 0.6."
+    ),
 ]
 
 
@@ -225,6 +227,12 @@ def time(
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
+    shaping = {"--first-us": first_us, "--last-us": last_us is not None, "--engine": engine, "--line": line}
+    if perfetto is None and any(shaping.values()):
+        given = ", ".join(name for name, value in shaping.items() if value)
+        raise ConfigurationError(
+            f"{given}: this says what goes into a trace, and no trace is written", advice="add --perfetto FILE"
+        )
     overhead = _launch_overhead(launch)
     result = reopen(program_file, chip, launch_overhead=overhead, schedule=schedule, throttle=throttle)
     _tell(result, json_file, sensitivity=sensitivity)
@@ -262,7 +270,8 @@ def isa(name: Annotated[str | None, typer.Argument(help="Show the manual's page 
     from neurosim.manual.text import overview, page_text
 
     color = _wants_color()
-    print(overview(color=color) if name is None else page_text(name, color=color), end="")
+    text = overview(color=color, whole=not sys.stdout.isatty()) if name is None else page_text(name, color=color)
+    print(text, end="")
 
 
 @app.command()
@@ -276,10 +285,15 @@ def check(
     file, colon, kernel = target.rpartition(":")
     if not colon or not kernel.isidentifier():
         file, kernel = target, ""
-    findings = lint.check(Path(file), kernel or None, strict=strict)
+    findings = lint.check(Path(file), kernel or None, strict=True)
+    unlisted = [finding for finding in findings if finding.restriction is lint.Restriction.unlisted]
+    if not strict:
+        findings = [finding for finding in findings if finding not in unlisted]
     for finding in findings:
         print(f"{finding}\n")
-    print(f"{file}: {len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else f"{file}: no findings")
+    count = f"{len(findings) or 'no'} finding{'' if len(findings) == 1 else 's'}"
+    more = f"; --strict reports {len(unlisted)} more, of which NKI's documentation does not speak"
+    print(f"{file}: {count}{more if unlisted and not strict else ''}")
     if findings:
         raise typer.Exit(1)
 
@@ -317,8 +331,8 @@ def _users_errors(file: str) -> Iterator[None]:
     """Print the traceback of an error in a user's file from that file on: how it was started says nothing."""
     try:
         yield
-    except NeurosimError:
-        raise
+    except NeurosimError as error:
+        raise error.at(_lines_in(file, error)) from error.__cause__
     except Exception as error:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename != file:
@@ -339,6 +353,12 @@ def _tell(result: Result, json_file: Path | None, *, sensitivity: bool) -> None:
         print()
         _print_columns(table(found))
     _write_json(json_file, summary)
+
+
+def _lines_in(file: str, error: BaseException) -> tuple[str, ...]:
+    """Return the lines of a file that an error came through, innermost first."""
+    frames = [entry for entry in traceback.extract_tb(error.__traceback__) if entry.filename == file]
+    return tuple(f"{entry.filename}:{entry.lineno}  in {entry.name}" for entry in reversed(frames))
 
 
 def _print_report(summary: dict[str, Any]) -> None:

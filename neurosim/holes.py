@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from neurosim.errors import Uninitialized
-from neurosim.memory import Allocation, HoleOrigin, Mask
+from neurosim.memory import Allocation, HoleOrigin, Mask, Storage
 from neurosim.view import NkiTensor
 
 Holes = dict[str, Mask]
@@ -24,6 +24,7 @@ def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
             f"first read: {origin.operand} of {origin.instruction} at {first_line(origin.where)}, "
             f"{origin.hole} of {origin.tensor}",
             f"allocated at {first_line(origin.allocated)}",
+            *filter(None, (origin.partly,)),
         ),
         advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written; "
         "of two cores, the one that reads what the other writes waits for it first (nisa.core_barrier)",
@@ -55,6 +56,14 @@ def check_owners(mnemonic: str, name: str, tensor: NkiTensor, allocations: Seque
         ),
         advice="the two share addresses: read before the other is written, or move one of them",
     )
+
+
+def partly_written(storage: Storage) -> str:
+    """Return what the last instruction did that wrote a part of a result into ``storage``; empty if none did."""
+    if storage.partly is None:
+        return ""
+    instruction, which, count, size = storage.partly
+    return f"{instruction} wrote {count} of {size} elements of it" + (f": {which}" if which else "")
 
 
 def lanewise_holes(target: NkiTensor, masks: Any) -> Mask:

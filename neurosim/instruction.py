@@ -21,7 +21,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
 from neurosim.handle import NkiInstruction
 from neurosim.holes import Holes as Holes
-from neurosim.holes import check_owners
+from neurosim.holes import check_owners, partly_written
 from neurosim.holes import lanewise_holes as lanewise_holes
 from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
@@ -30,6 +30,10 @@ from neurosim.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.kernel import Action, Kernel, current, running
 from neurosim.lanes import Lanes, note_rows, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
+from neurosim.operands import INDEX, USED, Operand
+from neurosim.operands import Accumulate as Accumulate
+from neurosim.operands import In as In
+from neurosim.operands import Out as Out
 from neurosim.program import Access, Pattern, Signature
 from neurosim.registers import registers_of
 from neurosim.rules import (
@@ -53,75 +57,6 @@ C = TypeVar("C", bound="type[Instruction]")
 Tile = NkiTensor
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """How one operand is declared.
-
-    Attributes:
-        access: read, written, or accumulated into.
-        memories: where it may live.
-        number: whether a Python number may stand for it.
-        strict: whether a hole in it raises at once (an index, a predicate) instead of travelling.
-        optional: whether None may stand for it.
-        dynamic: whether its place may be known at run time only.
-        indirect: whether offsets may choose its elements (tensor indirection).
-        several: whether it is a list of tensors.
-    """
-
-    access: Access
-    memories: tuple[Memory, ...]
-    number: bool = False
-    strict: bool = False
-    optional: bool = False
-    dynamic: bool = False
-    indirect: bool = False
-    several: bool = False
-
-
-_INDEX = Operand(Access.READ, (Memory.sbuf,), strict=True)
-_USED = Operand(Access.READ, (Memory.sbuf,))
-"""An index whose used part was looked at already."""
-
-
-def _field(operand: Operand, default: Any) -> Any:
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata={"operand": operand})
-    return dataclasses.field(default=default, metadata={"operand": operand})
-
-
-def In(
-    *memories: Memory,
-    number: bool = False,
-    strict: bool = False,
-    optional: bool = False,
-    dynamic: bool = False,
-    indirect: bool = False,
-    several: bool = False,
-    default: Any = dataclasses.MISSING,
-) -> Any:
-    """Declare an operand that is read. With ``default=None`` it may be left out."""
-    operand = Operand(Access.READ, memories, number, strict, optional or default is None, dynamic, indirect, several)
-    return _field(operand, default)
-
-
-def Out(
-    *memories: Memory,
-    optional: bool = False,
-    dynamic: bool = False,
-    indirect: bool = False,
-    default: Any = dataclasses.MISSING,
-) -> Any:
-    """Declare an operand that is written. With ``default=None`` it may be left out."""
-    left_out = optional or default is None
-    operand = Operand(Access.WRITE, memories, optional=left_out, dynamic=dynamic, indirect=indirect)
-    return _field(operand, default)
-
-
-def Accumulate(*memories: Memory, indirect: bool = False) -> Any:
-    """Declare an operand that is overwritten or added to in place; the instruction looks at its state itself."""
-    return _field(Operand(Access.ACCUMULATE, memories, indirect=indirect), dataclasses.MISSING)
-
-
 @dataclass_transform(field_specifiers=(In, Out, Accumulate), eq_default=False)
 class Instruction:
     """Base of every instruction. A subclass declares operands and parameters in NKI's order, with NKI's defaults.
@@ -134,6 +69,7 @@ class Instruction:
             its own rules say when.
         is_control: whether it is executed in runs without values too, since it steers what follows.
         state_written: the shadow state that a write leaves, ``MATMUL`` for the tensor engine.
+        leaves_out: which elements of its results are not written, for messages, where that needs saying.
     """
 
     mnemonic: ClassVar[str] = ""
@@ -142,6 +78,7 @@ class Instruction:
     takes_packed: ClassVar[bool] = False
     is_control: ClassVar[bool] = False
     state_written: ClassVar[int] = WRITTEN
+    leaves_out: ClassVar[str] = ""
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _flags: ClassVar[tuple[str, ...]] = ()
 
@@ -281,13 +218,13 @@ class Instruction:
                 advice="load it with nisa.dma_copy first, which takes such views",
             )
         if kernel.dry:  # checked as it would be, and its index is not read
-            tensors.append((f"index of {name}", index, _USED))
+            tensors.append((f"index of {name}", index, USED))
             return value
         mask = value.used(index.allocation.storage.unwritten(index))
         if mask is not None and mask.any():
-            self._hole(kernel, f"index of {name}", index, mask, _INDEX)
+            self._hole(kernel, f"index of {name}", index, mask, INDEX)
         value = value.resolved(skip=self.skips_out_of_bounds(), values=kernel.values)
-        tensors.append((f"index of {name}", index, _USED))
+        tensors.append((f"index of {name}", index, USED))
         return value
 
     def _take_several(
@@ -308,14 +245,10 @@ class Instruction:
             for value in taken
         )
 
-    def _run(
-        self,
-        kernel: Kernel,
-        signature: tuple[int, Engine, Any],
-        tensors: list[tuple[str, NkiTensor, Operand]],
-    ) -> NkiInstruction:
-        signature_id, engine, states = signature
-        label = label_of(self)
+    def _take(
+        self, kernel: Kernel, tensors: list[tuple[str, NkiTensor, Operand]]
+    ) -> tuple[list[int], Holes, HoleOrigin | None]:
+        """Return the slots of the operands, the holes in what is read, and where the first of these come from."""
         holes: Holes = {}
         slots: list[int] = []
         origin: HoleOrigin | None = None
@@ -327,8 +260,8 @@ class Instruction:
             storage = allocation.storage
             if operand.access is Access.READ:
                 if allocation.is_planed:
-                    check_owners(self.mnemonic, name, tensor, allocations, operand.strict or operand is _USED)
-                if (storage.state < WRITTEN or allocation.is_planed) and operand is not _USED:
+                    check_owners(self.mnemonic, name, tensor, allocations, operand.strict or operand is USED)
+                if (storage.state < WRITTEN or allocation.is_planed) and operand is not USED:
                     mask = tensor.unwritten() if isinstance(tensor, IndirectTensor) else storage.unwritten(tensor)
                     if mask is not None:
                         holes[name] = mask
@@ -337,6 +270,17 @@ class Instruction:
             elif storage.borrowed:
                 storage.detach()
             slots += (storage.id, tensor.offset_bytes)
+        return slots, holes, origin
+
+    def _run(
+        self,
+        kernel: Kernel,
+        signature: tuple[int, Engine, Any],
+        tensors: list[tuple[str, NkiTensor, Operand]],
+    ) -> NkiInstruction:
+        signature_id, engine, states = signature
+        label = label_of(self)
+        slots, holes, origin = self._take(kernel, tensors)
         for kind, access in states:
             registers = kernel.registers(kind, engine)
             if access is not Access.WRITE and registers.state == UNWRITTEN:
@@ -376,6 +320,7 @@ class Instruction:
                 holes = None
         if written is not None:
             written = None if written.all() else written.reshape(tensor.shape)
+            storage.partly = None if written is None else (self.mnemonic, self.leaves_out, written.sum(), written.size)
         if isinstance(tensor, IndirectTensor):
             tensor.mark(self.state_written, holes, written)
             return
@@ -386,7 +331,13 @@ class Instruction:
     def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
         allocation = tensor.allocation
         origin = allocation.storage.travelled(tensor) or HoleOrigin(
-            self.mnemonic, name, kernel.where(), allocation.describe(), allocation.where, bounding_box(mask)
+            self.mnemonic,
+            name,
+            kernel.where(),
+            allocation.describe(),
+            allocation.where,
+            bounding_box(mask),
+            partly_written(allocation.storage),
         )
         if operand.strict or mask.all():
             raise uninitialized(f"{self.mnemonic}: {name} {tensor.describe()}", bounding_box(mask), origin)

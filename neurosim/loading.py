@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
+import math
 import re
 import sys
 import zlib
@@ -15,16 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim import dtypes
+from neurosim.calls import bound
 from neurosim.dtypes import DType, Kind
-from neurosim.errors import ConfigurationError
+from neurosim.errors import ConfigurationError, IllegalCall
 from neurosim.specs import spec
 
-_ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)")
+_ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)(=(?P<elements>.*))?")
+_FILE = re.compile(r"@(?P<path>.+?)(:(?P<dtype>\w+))?")
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _LAUNCH = re.compile(r"[A-Za-z_]\w*\[\d+\]")
 _WORDS = {"true": True, "false": False, "none": None}
 
-FORMS = "128x512:bfloat16 (an array), name=128x512:float32, name=4, name=0.5, name=true, name=none, name=text"
+FORMS = (
+    "128x512:bfloat16 (an array of random elements), 1x2:int32=4,5 (these elements), @x.npy (from a file), "
+    "name=128x512:float32, name=4, name=0.5, name=true, name=none, name=text"
+)
 """What an argument may look like, for help and messages."""
 
 
@@ -122,12 +127,10 @@ def check_call(kernel: Callable[..., Any], positional: Sequence[Any], named: Map
     Raises:
         ConfigurationError: one is missing, unknown or too many.
     """
-    signature = inspect.signature(kernel)
     try:
-        signature.bind(*positional, **named)
-    except TypeError as error:
-        name = getattr(kernel, "__name__", "kernel")
-        raise ConfigurationError(f"{name}: {error}", numbers=(f"it takes {signature}",)) from None
+        bound(getattr(kernel, "__name__", "kernel"), kernel, positional, named)
+    except IllegalCall as error:
+        raise ConfigurationError(error.what, numbers=error.numbers, advice=error.advice) from None
 
 
 def random_array(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -> npt.NDArray[Any]:
@@ -161,14 +164,14 @@ def _drawn(shape: Sequence[int], dtype: DType, generator: np.random.Generator) -
 def _value(text: str, word: str, is_named: bool, generator: np.random.Generator | None) -> Any:
     match = _ARRAY.fullmatch(text)
     if match:
-        dtype = dtypes.of(match["dtype"])
-        if dtype is None:
-            raise ConfigurationError(
-                f"argument {word!r}: {match['dtype']!r} is not a dtype",
-                numbers=("known: " + ", ".join(dtypes.ALL),),
-            )
+        dtype = _dtype(match["dtype"], word)
         shape = [int(extent) for extent in match["shape"].split("x")]
+        if match["elements"] is not None:
+            return _array_of(match["elements"].split(","), shape, dtype, word)
         return spec(shape, dtype) if generator is None else random_array(shape, dtype, generator)
+    match = _FILE.fullmatch(text)
+    if match:
+        return _from_file(match["path"], _dtype(match["dtype"], word) if match["dtype"] else None, word)
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for number in (int, float):
@@ -181,6 +184,61 @@ def _value(text: str, word: str, is_named: bool, generator: np.random.Generator 
     if is_named and ":" not in text:
         return text
     raise ConfigurationError(f"argument {word!r} is not understood", numbers=(f"forms: {FORMS}",))
+
+
+def _dtype(name: str, word: str) -> DType:
+    dtype = dtypes.of(name)
+    if dtype is None:
+        raise ConfigurationError(
+            f"argument {word!r}: {name!r} is not a dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
+        )
+    return dtype
+
+
+def _array_of(elements: Sequence[str], shape: Sequence[int], dtype: DType, word: str) -> npt.NDArray[Any]:
+    """Return an array of given elements, or of one for all; integers that the dtype does not hold are refused."""
+    size = math.prod(shape)
+    if len(elements) not in (1, size):
+        raise ConfigurationError(
+            f"argument {word!r} has {len(elements)} elements", advice=f"give {size}, or one for all of them"
+        )
+    if dtype.is_packed or dtype.kind == Kind.SCALE:
+        raise ConfigurationError(f"argument {word!r}: elements of {dtype} cannot be written as numbers")
+    whole = dtype.kind != Kind.FLOAT
+    try:
+        numbers = [int(entry) if whole else float(entry) for entry in elements]
+        array = np.array(numbers, np.int64 if whole else np.float64).astype(dtype.numpy)
+    except (ValueError, OverflowError):
+        raise ConfigurationError(f"argument {word!r} has an element that is no number of {dtype}") from None
+    if whole and array.tolist() != numbers:
+        raise ConfigurationError(f"argument {word!r} has an element that {dtype} does not hold")
+    return np.broadcast_to(array, shape).copy() if len(numbers) == 1 else array.reshape(shape)
+
+
+def _from_file(path: str, dtype: DType | None, word: str) -> npt.NDArray[Any]:
+    """Return the array of a ``.npy`` file, its bytes taken for ``dtype`` if given: NumPy forgets narrow ones."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(
+            f"argument {word!r}: {path} cannot be read as an array: {reason}", advice="write it with numpy.save"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise ConfigurationError(f"argument {word!r}: {path} holds several arrays", advice="save one with numpy.save")
+    if dtype is None and array.dtype.kind == "V":
+        raise ConfigurationError(
+            f"argument {word!r}: {path} does not say what its elements of {array.dtype.itemsize} bytes are",
+            advice=f"write their dtype behind it, as in @{path}:bfloat16",
+        )
+    if dtype is None or dtypes.of(array.dtype) == dtype:
+        return array
+    if array.dtype.itemsize != dtype.face.itemsize:
+        raise ConfigurationError(
+            f"argument {word!r}: {path} holds {array.dtype}, and {dtype} has {dtype.face.itemsize} bytes",
+            advice="convert the array before it is saved",
+        )
+    return np.ascontiguousarray(array).view(dtype.face)
 
 
 def _names(module: Any) -> str:

@@ -6,7 +6,6 @@ before the records of all its members. What is read is read when all have arrive
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +15,11 @@ from neurosim.cores import alone
 from neurosim.engines import Engine
 from neurosim.errors import IllegalOperand
 from neurosim.handle import NkiInstruction
-from neurosim.holes import check_owners
-from neurosim.instruction import Instruction, Operand
+from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel
 from neurosim.lanes import Lanes
 from neurosim.memory import HoleOrigin, Mask
-from neurosim.program import Access
+from neurosim.operands import Operand
 from neurosim.view import NkiTensor
 
 
@@ -50,8 +48,8 @@ class Visit:
     slots: list[int]
     label: str | None
     stack: int
-    holes: dict[str, Mask] = dataclasses.field(default_factory=dict)
-    origin: HoleOrigin | None = None
+    holes: dict[str, Mask]
+    origin: HoleOrigin | None
     record: int = -1
 
 
@@ -82,7 +80,7 @@ class Meeting(Instruction):
     ) -> NkiInstruction:
         label = label_of(self)
         stack = kernel.stack()
-        slots = [part for _, tensor, _ in tensors for part in (tensor.allocation.storage.id, tensor.offset_bytes)]
+        slots, holes, origin = self._take(kernel, tensors)
         visit = Visit(
             self,
             kernel,
@@ -94,16 +92,9 @@ class Meeting(Instruction):
             slots,
             label,
             stack,
+            holes,
+            origin,
         )
-        for name, tensor, operand in tensors:
-            kernel.check_allocation(self.mnemonic, name, tensor)
-            if operand.access is Access.READ:
-                if tensor.allocation.is_planed:
-                    check_owners(self.mnemonic, name, tensor, kernel.allocations, operand.strict)
-                mask = tensor.allocation.storage.unwritten(tensor)
-                if mask is not None:
-                    visit.holes[name] = mask
-                    visit.origin = visit.origin or self._hole(kernel, name, tensor, mask, operand)
         members = self.members(kernel)
         if members == (kernel.core,):
             self._meet([visit])

@@ -44,6 +44,7 @@ class HoleOrigin:
         tensor: the tensor whose bytes nobody wrote, as text.
         allocated: the kernel call stack of its allocation.
         hole: the unwritten part, as text.
+        partly: what wrote the rest of it, where an instruction did that leaves elements out.
     """
 
     instruction: str
@@ -52,6 +53,7 @@ class HoleOrigin:
     tensor: str
     allocated: tuple[str, ...]
     hole: str
+    partly: str = ""
 
 
 class Storage:
@@ -65,6 +67,8 @@ class Storage:
         size_bytes: bytes in all.
         state: the one state that all bytes have, or -1 when the shadow says it per granule.
         origin: where the last hole that was written here came from.
+        partly: of the last result here that was not written as a whole, the instruction, which elements it leaves out
+            (empty where a predicate says), how many it wrote and of how many; None where none was.
         fine: wider values than the bytes hold, in runs that keep any (see :mod:`neurosim.fine`).
     """
 
@@ -80,6 +84,7 @@ class Storage:
         "memory",
         "origin",
         "partitions",
+        "partly",
         "row_bytes",
         "size_bytes",
         "state",
@@ -102,6 +107,7 @@ class Storage:
         self._buffer = buffer
         self.state = UNWRITTEN if buffer is None else WRITTEN
         self.origin: HoleOrigin | None = None
+        self.partly: tuple[str, str, int, int] | None = None
         self.fine: Fine | None = None
         self._granule = granule
         self._shadow: Bytes | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neurosim.arguments import Arguments, check_same, outputs
+from neurosim.calls import bound as bound_call
 from neurosim.chip import Chip
 from neurosim.cores import Cores
 from neurosim.device_loops import check_left
@@ -372,13 +373,9 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
         kernel.lanes = options.shadow.beside(kernel.lanes)
     arguments = Arguments(kernel)
     kwargs = _without_alias_marks(name, kwargs)
-    try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
-    except TypeError as error:
-        raise IllegalCall(f"{name}: {error}", advice=f"it takes {inspect.signature(function)}") from None
+    bound = bound_call(name, function, args, kwargs)
     with run(kernel):
-        for parameter, value in bound.arguments.items():
-            arguments.adopt(value, parameter)
+        arguments.prepare(bound.arguments)
 
     def body(core: Kernel) -> Any:
         return _programs(function, bound, core, arguments)
@@ -419,8 +416,7 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
     with run(kernel):
         for program in kernel.grid.programs[kernel.core]:
             kernel.begin(program)
-            given = {parameter: arguments.adopt(value, parameter) for parameter, value in bound.arguments.items()}
-            own = inspect.BoundArguments(bound.signature, given)
+            own = inspect.BoundArguments(bound.signature, arguments.given(bound.arguments))
             try:
                 results.append(_call(function, own))
                 check_left(kernel)

@@ -30,7 +30,7 @@ def transfer(target: NkiTensor, source: NkiTensor, generation: str, descriptor_m
     """Return the DMA that moves ``source`` to ``target``.
 
     A descriptor is a run of elements that is dense on both sides, cut at ``descriptor_max_bytes``. A casting DMA
-    costs the wider side (measured: hardware facts A.5, "Cast DMA costs max(read, write) bytes").
+    costs the wider side (measured: allenkchau/trainium-kernel-fusion at d709ddf, descriptors of casting DMAs).
     """
     size = max(source.dtype.size_bytes, target.dtype.size_bytes)
     run = math.gcd(run_elements(source), run_elements(target))

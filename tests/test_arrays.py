@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim.arguments import Arguments
 from neurosim.errors import IllegalOperand
 
 
@@ -174,3 +175,24 @@ class TestWithoutValues:
 
         with pytest.raises(neurosim.errors.Uninitialized):
             neurosim.simulate(unwritten, values=False)(neurosim.spec((3, 4), nl.float32))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_arguments_become_tensors_once_for_each_program(monkeypatch, cores):
+    """Each program has lists of its own, and the tensors in them are the same."""
+    asked = []
+    adopt = Arguments.adopt
+    monkeypatch.setattr(Arguments, "adopt", lambda self, value, name: asked.append(name) or adopt(self, value, name))
+    seen = []
+
+    def kernel(xs):
+        seen.append(len(xs))
+        xs.append(None)
+        out = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=xs[0])
+        return out
+
+    x = np.ones((4, 4), np.float32)
+    np.testing.assert_array_equal(neurosim.simulate(kernel)[cores]([x]).outputs, x)
+    assert asked == ["xs", "xs[0]"] * cores
+    assert seen == [1] * cores

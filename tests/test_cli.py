@@ -78,6 +78,49 @@ def test_arguments_are_arrays_numbers_and_words() -> None:
     assert {name: named[name] for name in ("n", "mask", "mode")} == {"n": 4, "mask": None, "mode": "fast"}
 
 
+def test_arrays_of_given_elements_and_of_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    np.save(tmp_path / "b.npy", np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16))
+    words = ["1x1:int32=4", "x=2x2:bfloat16=1,2,-3,0.5", f"y=@{tmp_path}/x.npy", f"b=@{tmp_path}/b.npy:bfloat16"]
+    for values in (True, False):  # without values, too: loops may depend on them
+        (count,), named = loading.parse_arguments(words, values=values)
+        assert (count.tolist(), count.dtype) == ([[4]], np.int32)
+        assert named["x"].dtype == ml_dtypes.bfloat16
+        assert named["x"].tolist() == [[1, 2], [-3, 0.5]]
+        assert named["y"].tolist() == named["b"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert (named["y"].dtype, named["b"].dtype) == (np.float32, ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("2x2:int32=1,2", "has 2 elements\n  give 4, or one for all of them"),
+        ("2:int8=1,300", "has an element that int8 does not hold"),
+        ("1:uint8=-1", "has an element that uint8 does not hold"),
+        ("1:int64=1", "'int64' is not a dtype"),
+        ("1:int32=1.5", "has an element that is no number of int32"),
+        ("1:float32=one", "has an element that is no number of float32"),
+        ("1:int32=", "has an element that is no number of int32"),
+        ("1:float8_e8m0fnu=1", "cannot be written as numbers"),
+        ("x=@none.npy", "none.npy cannot be read as an array: No such file"),
+        ("@{folder}/text.npy", "cannot be read as an array"),
+        ("@{folder}/two.npz", "holds several arrays"),
+        ("@{folder}/b.npy", "does not say what its elements of 2 bytes are"),
+        ("@{folder}/b.npy:float32", "and float32 has 4 bytes"),
+        ("@{folder}/b.npy:float33", "'float33' is not a dtype"),
+        ("@{folder}/o.npy", "cannot be read as an array"),
+    ],
+)
+def test_arrays_that_cannot_be_made(tmp_path: Path, word: str, message: str) -> None:
+    (tmp_path / "text.npy").write_text("hello", encoding="utf-8")
+    np.savez(tmp_path / "two.npz", a=np.ones(2), b=np.ones(2))
+    np.save(tmp_path / "b.npy", np.ones((2, 3), ml_dtypes.bfloat16))
+    np.save(tmp_path / "o.npy", np.array([None, "x"], object), allow_pickle=True)
+    with pytest.raises(ConfigurationError) as caught:
+        loading.parse_arguments([word.format(folder=tmp_path)])
+    assert message in str(caught.value)
+
+
 def test_an_input_depends_on_its_seed_and_place_alone() -> None:
     (first, second), _ = loading.parse_arguments(["4x8:float32", "4x8:float32"], seed=1)
     (again,), _ = loading.parse_arguments(["4x8:float32"], seed=1)
@@ -142,13 +185,39 @@ def test_a_wrong_kernel_is_a_message_and_no_traceback(folder: Path) -> None:
     [
         ([], "double: missing a required argument: 'x'"),
         (["4x4:float32", "2", "3"], "double: too many positional arguments"),
-        (["4x4:float32", "factr=2"], "double: got an unexpected keyword argument 'factr'"),
     ],
 )
 def test_arguments_that_the_kernel_does_not_take(folder: Path, words: list[str], message: str) -> None:
     done = neurosim("profile", "double.py:double", *words, folder=folder)
     assert done.returncode == 1
     assert done.stderr == f"ConfigurationError: {message}\n  it takes (x, factor=2.0)\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("factr=2", "it takes (x, factor=2.0)\n  did you mean factor?\n"),
+        ("n=2", "it takes (x, factor=2.0)\n"),
+    ],
+)
+def test_a_name_that_no_parameter_has(folder: Path, word: str, message: str) -> None:
+    done = neurosim("profile", "double.py:double", "4x4:float32", word, folder=folder)
+    name = word.partition("=")[0]
+    assert done.stderr == f"ConfigurationError: double has no parameter '{name}'\n  {message}"
+
+
+def test_a_misspelt_instruction_is_a_message_with_its_line(folder: Path) -> None:
+    text = KERNEL.replace("nisa.tensor_scalar(", "nisa.tensor_scalr(")
+    (folder / "misspelt.py").write_text(
+        text + "\nif __name__ == '__main__':\n    nki.simulat(double)\n", encoding="utf-8"
+    )
+    done = neurosim("profile", "misspelt.py:double", "4x4:float32", folder=folder)
+    assert done.returncode == 1
+    assert "'tensor_scalr'; did you mean tensor_scalar?\n" in done.stderr
+    assert "misspelt.py:11  in double" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = neurosim("run", "misspelt.py", folder=folder)
+    assert "has no attribute 'simulat'; did you mean simulate?\n  misspelt.py:23  in <module>\n" in done.stderr
 
 
 def test_an_error_in_a_kernel_shows_the_kernel_alone(folder: Path) -> None:
@@ -193,6 +262,31 @@ def test_a_trace_of_one_engine_and_line(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     trace = json.loads((folder / "part.json").read_text(encoding="utf-8"))
     assert [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"] == ["tensor_scalar"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--line", "double.py:11"], ["--last-us", "3", "--engine", "dma"], ["--first-us", "1"]]
+)
+def test_what_shapes_a_trace_needs_one(folder: Path, words: list[str]) -> None:
+    done = neurosim("time", "double.nsim", *words, folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"ConfigurationError: {', '.join(words[::2])}: this says what goes into a trace")
+    assert "--perfetto FILE" in done.stderr
+
+
+def test_a_list_of_instructions_that_is_piped_is_whole(folder: Path) -> None:
+    done = neurosim("isa", folder=folder)
+    assert "…" not in done.stdout
+    assert done.stdout.splitlines()[0].split()[:6] == ["instruction", "engines", "trn1/inf2", "trn2", "trn3", "what"]
+
+
+def test_check_says_that_there_is_more(folder: Path) -> None:
+    (folder / "many.py").write_text(
+        KERNEL.replace("    tile =", "    a = enumerate([x])\n    tile ="), encoding="utf-8"
+    )
+    assert neurosim("check", "double.py", folder=folder).stdout == "double.py: no findings\n"
+    assert "no findings; --strict reports 2 more" in neurosim("check", "many.py", folder=folder).stdout
+    assert "many.py: 2 findings\n" in neurosim("check", "many.py", "--strict", folder=folder).stdout
 
 
 def test_a_file_that_is_no_program(folder: Path) -> None:

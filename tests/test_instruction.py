@@ -532,3 +532,26 @@ def test_parameters_are_no_arrays(call):
         in_kernel(call)
     assert caught.value.where
     assert caught.value.advice
+
+
+def test_all_operands_that_are_equally_near_are_named():
+    with pytest.raises(IllegalCall) as caught:
+        in_kernel(lambda tile: nisa.tensor_scalar(dst=tile, data=tile, op=nl.add, operand0=1.0))
+    assert caught.value.advice == "did you mean op0 or op1?"
+
+
+def test_a_part_that_a_predicate_left_out_is_said():
+    """The message names the instruction that wrote the rest, which looks like the one that wrote it all."""
+
+    def kernel(x, chosen):
+        tile = nl.ndarray((4, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy_predicated(dst=tile, src=nl.load(x), predicate=nl.load(chosen))
+        nl.store(nl.ndarray((4, 8), dtype=nl.float32, buffer=nl.shared_hbm), tile)
+        out = nl.ndarray((4, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    chosen = np.zeros((4, 8), np.uint8)
+    chosen[0, :3] = 1
+    with pytest.raises(Uninitialized, match="tensor_copy_predicated wrote 3 of 32 elements of it\n"):
+        neurosim.simulate(kernel)(np.ones((4, 8), np.float32), chosen)

@@ -79,6 +79,7 @@ MACHINE = (
     "neurosim.fine_lanes",
     "neurosim.rounding",
     "neurosim.calls",
+    "neurosim.operands",
     "neurosim.instruction",
     "neurosim.meetings",
     "neurosim.handle",
@@ -166,6 +167,7 @@ ROWS = (
             "neurosim.kernel",
             "neurosim.lanes",
             "neurosim.handle",
+            "neurosim.operands",
             "neurosim.chip",
         ),
         packages=("numpy",),
@@ -174,6 +176,7 @@ ROWS = (
         "neurosim.meetings",
         own=(
             "neurosim.calls",
+            "neurosim.operands",
             *RECORD,
             *TENSORS,
             "neurosim.cores",
@@ -184,6 +187,7 @@ ROWS = (
         ),
     ),
     Row("neurosim.handle", own=(*RECORD, "neurosim.kernel")),
+    Row("neurosim.operands", own=RECORD),
     # Scalar registers, and the loops that they steer.
     Row(
         "neurosim.scalar_registers",
@@ -393,7 +397,7 @@ ROWS = (
     # Under pytest: it loads with every test run, so it loads nothing.
     Row("neurosim.pytest_plugin", own=("neurosim.finder",), packages=("pytest",)),
     # The command line.
-    Row("neurosim.loading", own=(*FORMATS, "neurosim.specs"), packages=("numpy",)),
+    Row("neurosim.loading", own=(*FORMATS, "neurosim.calls", "neurosim.specs"), packages=("numpy",)),
     Row("neurosim.demo", own=("neurosim",), packages=("numpy", "ml_dtypes")),
     Row("neurosim.__main__", own=("neurosim.cli",)),
     Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),

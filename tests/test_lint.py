@@ -275,3 +275,19 @@ def test_the_command(tmp_path):
     done = run("nowhere.py", folder=tmp_path)
     assert done.returncode == 1
     assert done.stderr == "ConfigurationError: nowhere.py: No such file or directory\n"
+
+
+def test_calls_of_python_and_numpy_that_no_document_speaks_of(tmp_path):
+    source = f"""import numpy as np
+{HEAD}
+@nki.jit
+def kernel(x):
+    for i, y in enumerate((x, x)):
+        z = np.sqrt(i)
+    dtype = np.float32
+    c = nl.shared_constant(np.identity(128), dtype=nl.bfloat16)
+    return range(len(z))
+"""
+    assert found(tmp_path, source) == []
+    assert [finding.what for finding in found(tmp_path, source, strict=True)] == ["enumerate()", "numpy.sqrt()"]
+    assert found(tmp_path, source.replace("@nki.jit", "def enumerate(a):\n    return a\n\n@nki.jit"), strict=True)

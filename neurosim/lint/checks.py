@@ -38,6 +38,12 @@ _UNLISTED: dict[type[ast.AST], str] = {
     ast.Raise: "raise",
     ast.Delete: "del",
 }
+_LIBRARIES = ("numpy", "ml_dtypes", "scipy", "torch", "jax")
+_BUILTINS = frozenset(
+    {"enumerate", "zip", "map", "filter", "sorted", "reversed", "iter", "next", "eval", "exec", "open"}
+)
+_CONSTANTS = ("nki.language.shared_constant",)
+"""Take arrays that Python made."""
 _CHANGES = frozenset(
     {"append", "extend", "insert", "remove", "pop", "clear", "update", "setdefault", "reverse", "sort"}
 )
@@ -82,12 +88,14 @@ def check(path: Path, kernel: str | None = None, *, strict: bool = False) -> lis
 
 def _within(definition: Definition, scope: Scope, strict: bool) -> Iterator[Found]:
     """Yield what is wrong at single nodes of a function or class."""
+    made = [node for node in ast.walk(definition) if scope.names.called(node) in _CONSTANTS]
+    constants = {id(inner) for node in made for inner in ast.walk(node)}
     for node in ast.walk(definition):
         yield from _node(node, scope)
         if type(node) in _CONTROL_FLOW:
             yield node, _CONTROL_FLOW[type(node)], Restriction.control_flow
-        if strict and type(node) in _UNLISTED:
-            yield node, _UNLISTED[type(node)], Restriction.unlisted
+        if strict and id(node) not in constants:
+            yield from _unlisted(node, scope)
         if isinstance(node, ast.Call):
             yield from _call(node, scope)
         if isinstance(node, ast.ClassDef):
@@ -95,6 +103,15 @@ def _within(definition: Definition, scope: Scope, strict: bool) -> Iterator[Foun
     yield from dictionary_keys(definition)
     yield from device_loops(definition, scope.names)
     yield from _legacy(definition, scope)
+
+
+def _unlisted(node: ast.AST, scope: Scope) -> Iterator[Found]:
+    """Yield what the documentation neither lists nor forbids."""
+    if type(node) in _UNLISTED:
+        yield node, _UNLISTED[type(node)], Restriction.unlisted
+    called = scope.names.called(node)
+    if (called in _BUILTINS and called not in scope.definitions) or called.partition(".")[0] in _LIBRARIES:
+        yield node, f"{called}()", Restriction.unlisted
 
 
 def _node(node: ast.AST, scope: Scope) -> Iterator[Found]:

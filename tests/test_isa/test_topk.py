@@ -133,3 +133,20 @@ def test_it_takes_four_cycles_for_each_element_and_one_for_each_result():
     (work,) = next(entry.work for entry in program.signatures if entry.instruction == "topk")
     chip = neurosim.load_chip("trn2")
     assert lanewise_cost(work, Engine.gpsimd, chip).issue_ps == round((4 * 96 + 32) * 1000 / chip.gpsimd.clock_ghz)
+
+
+def test_columns_that_the_snake_does_not_reach_are_not_written():
+    """The manual's example allocates [P, k] for the results, of which K in each 16 partitions are written."""
+
+    def kernel(x):
+        values = nl.ndarray((32, 8), dtype=nl.bfloat16)
+        places = nl.ndarray((32, 8), dtype=nl.uint32)
+        nisa.topk(val_dst=values, idx_dst=places, src=load(x), n=42)
+        return store(values[:, 0:columns])
+
+    x = np.zeros((32, 3), BFLOAT16)
+    columns = 8
+    with pytest.raises(Uninitialized) as caught:
+        neurosim.simulate(kernel)(x)
+    words = "topk wrote 16 of 256 elements of it: result j of 16 partitions lies in partition j mod 16, column j div 16"
+    assert words in str(caught.value)

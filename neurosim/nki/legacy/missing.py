@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-from neurosim.nki._missing import NotBuilt
+from neurosim.nki._missing import NotBuilt, UnknownName
 
 _WORDS: Final = {
     "sparse_dot_product": "it was never documented",
@@ -27,4 +27,4 @@ def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
         return NotBuilt(f"neuronxcc.{module}.{name} is not built here: {_WORDS[name]}")
     close = difflib.get_close_matches(name, list(known), 1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return AttributeError(f"module 'neuronxcc.{module}' has no attribute {name!r}{hint}")
+    return UnknownName(f"module 'neuronxcc.{module}' has no attribute {name!r}{hint}")
