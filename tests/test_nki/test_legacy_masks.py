@@ -201,3 +201,35 @@ def test_dynamic_copies_within_a_mask(into):
     else:
         expected[:6, :7] = a[:6, 5:12]
     np.testing.assert_array_equal(run(move, a, offset, shape=(8, 24)), expected)
+
+
+def joined_masks(scale):
+    """Return a kernel that joins masks with ``and``, and keeps a variable and defaults of its own."""
+
+    @nki.jit
+    def kernel(a, rows, *, columns=5):
+        """Keep a corner."""
+        i, j = nl.mgrid[0:8, 0:16]
+        out = nl.full((8, 16), float(OLD), dtype=a.dtype, buffer=nl.shared_hbm)
+        x = nl.load(a)
+        x[...] = nl.multiply(x, scale)
+        nl.store(out[i, j], x[i, j], mask=(i < rows and j < columns and True))
+        return out
+
+    return kernel
+
+
+def test_masks_joined_with_and():
+    a = numbers(8, 16)
+    kernel = joined_masks(2.0)
+    np.testing.assert_array_equal(kernel(a, 3), np.where(box(a.shape, 3, 5), 2 * a, OLD))
+    np.testing.assert_array_equal(kernel(a, 4, columns=9), np.where(box(a.shape, 4, 9), 2 * a, OLD))
+    assert kernel.__doc__ == "Keep a corner."
+    with pytest.raises(IllegalOperand, match="join comparisons"):
+        _nothing_to_join(a)
+
+
+@nki.jit
+def _nothing_to_join(a):
+    i = nl.arange(8)[:, None]
+    return nl.load(a, mask=(i < 3 and None))

@@ -20,6 +20,7 @@ from neurosim.errors import CapacityExceeded, IllegalOperand, Unsupported
 from neurosim.grids import ALONE, Grid
 from neurosim.kernel import boundary, current, warn
 from neurosim.nki.legacy.index import is_int
+from neurosim.nki.legacy.joining import joined
 from neurosim.nki.legacy.lowering import wrap
 from neurosim.nki.legacy.state import Run, active, running
 from neurosim.nki.legacy.tensor import Tensor, view_of
@@ -63,13 +64,13 @@ class Kernel:
 
     def __init__(self, inner: Callable[..., Any], grid: Grid = ALONE, platform_target: str | None = None) -> None:
         self.inner, self.grid, self.platform_target = inner, grid, platform_target
-        self.function = _adapted(inner)
+        self.function = _adapted(joined(inner))
         functools.update_wrapper(self, inner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays and return arrays; within another kernel, on its tensors."""
         if active() is not None:
-            return self.inner(*args, **kwargs)
+            return self.function.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
         return self.run(*args, **kwargs).outputs
 
     def run(self, *args: Any, **kwargs: Any) -> Result:

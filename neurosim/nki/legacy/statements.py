@@ -42,7 +42,8 @@ def _assigns_expression(code: CodeType, lasti: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _tree(file: str) -> ast.AST:
+def tree_of(file: str) -> ast.AST:
+    """Return the source of a file, parsed; an empty one where it is no Python."""
     try:
         return ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
@@ -54,7 +55,7 @@ def _names(file: str) -> dict[Place, str]:
     """Return, by the place of each call whose result is assigned to one name, the name."""
     return {
         (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset): node.targets[0].id
-        for node in ast.walk(_tree(file))
+        for node in ast.walk(tree_of(file))
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
         if isinstance(call := node.value, ast.Call)
     }
@@ -64,7 +65,7 @@ def _names(file: str) -> dict[Place, str]:
 def _targets(file: str) -> dict[Place, bool]:
     """Return, by the place of each subscript that is assigned to, whether a call or an operator makes the value."""
     found: dict[Place, bool] = {}
-    for node in ast.walk(_tree(file)):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             makes = isinstance(node.value, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)) and len(targets) == 1
