@@ -1,6 +1,7 @@
 """The simulator's own speed: a bfloat16 matmul, values and timeline, against NumPy's float32 ``a @ b`` in one run.
 
     python benchmarks/speed.py [--size 2048] [--repeats 5]
+    python benchmarks/speed.py --timing [--records 1000000]
 
 These are wall times of this machine, not simulated times. The budget is 8 times NumPy's at size 2048. Peak memory is
 that of a process that runs the simulator once and nothing else.
@@ -21,6 +22,10 @@ from typing import Any
 
 BUDGET = 8.0
 MEMORY_BUDGET_MIB = 400
+TIMING_BUDGET_S, TIMING_BUDGET_GIB = 5.0, 1.5
+"""For lowering and scheduling a program of 1,000,000 records, the program's own memory included."""
+AGAIN_BUDGET_S = 0.3
+"""For timing a program of 100,000 records again, on a changed chip."""
 SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """Settings that make NumPy's matmul slower, and the ratio look better than it is."""
 
@@ -124,13 +129,69 @@ def measure_memory(size: int) -> None:
 
 
 def once(size: int) -> None:
-    """Run the simulator once; print the peak memory in MiB (Linux counts KiB, macOS bytes)."""
+    """Run the simulator once; print the peak memory in MiB."""
     import neurosim
 
     kernel, a_t, b = matmul_case(size)
     neurosim.profile(kernel, chip="trn2")(a_t, b).report()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+    print(peak_mib())
+
+
+def long_program(records: int) -> Any:
+    """Return a kernel's run of about so many records: tiles that are loaded, multiplied, activated and stored."""
+    import nki.isa as nisa
+    import nki.language as nl
+
+    import neurosim
+
+    def kernel(x: Any, w: Any, trips: int) -> Any:
+        out = nl.ndarray((trips * 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+        weights = nl.ndarray(w.shape, dtype=w.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=weights, src=w)
+        for trip in range(trips):
+            tile, sums, result = (
+                nl.ndarray((128, 512), dtype=dtype, buffer=memory)
+                for dtype, memory in ((x.dtype, nl.sbuf), (nl.float32, nl.psum), (x.dtype, nl.sbuf))
+            )
+            nisa.dma_copy(dst=tile, src=x)
+            for _ in range(4):
+                nisa.nc_matmul(dst=sums, stationary=weights, moving=tile)
+            nisa.tensor_copy(dst=result, src=sums)
+            nisa.activation(dst=result, data=result, op=nl.exp)
+            nisa.tensor_tensor(dst=result, data1=result, data2=tile, op=nl.add)
+            nisa.dma_copy(dst=out[trip * 128 : (trip + 1) * 128], src=result)
+        return out
+
+    x, w = (neurosim.spec(shape, "bfloat16") for shape in ((128, 512), (128, 128)))
+    return neurosim.simulate(kernel, chip="trn2", values=False)(x, w, records // 9)
+
+
+def measure_timing(records: int) -> None:
+    """Print how long a long program takes to lower and schedule, and one of a tenth to be timed again."""
+    from neurosim.timing import time as time_program
+    from neurosim.timing.schedule import schedule
+
+    short = long_program(records // 10)
+    time_program(short.program, short.chip)  # compiles, or reads what was compiled
+    slow = short.chip.replace(hbm__bandwidth_gb_per_s=short.chip.hbm.bandwidth_gb_per_s / 2)
+    again = seconds(lambda: time_program(short.program, slow), 5)
+    print(
+        f"timing {len(short.program)} records again, on a changed chip: {statistics.median(again):.2f} s "
+        f"(least {min(again):.2f}, budget {AGAIN_BUDGET_S:g} for 100,000)"
+    )
+    result = long_program(records)
+    start, used = time.perf_counter(), time.process_time()
+    schedule(result.program, result.chip, "compiler", throttle=True)
+    taken, used = time.perf_counter() - start, time.process_time() - used
+    print(
+        f"lowering and scheduling {len(result.program)} records: {taken:.1f} s, {used:.1f} s of a processor "
+        f"(budget {TIMING_BUDGET_S:g} for 1,000,000), {peak_mib() / 1024:.2f} GiB (budget {TIMING_BUDGET_GIB:g})"
+    )
+
+
+def peak_mib() -> float:
+    """Return this process's peak memory (Linux counts KiB, macOS bytes)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def describe_machine() -> None:
@@ -152,6 +213,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--size", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--timing", action="store_true", help="the speed of timing alone, on a long program")
+    parser.add_argument("--records", type=int, default=1_000_000, help="of that program")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     without_slow_blas()
@@ -159,6 +222,9 @@ def main() -> None:
         once(options.size)
         return
     describe_machine()
+    if options.timing:
+        measure_timing(options.records)
+        return
     measure(options.size, options.repeats)
     measure_memory(options.size)
 

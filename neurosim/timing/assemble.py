@@ -44,13 +44,11 @@ def timelines(
         "waited_for": every.waited_for.astype(np.int64),
         "queued_behind": every.queued_behind.astype(np.int64),
     }
-    instructions, moves = tables.ops[: tables.totals[0].ops], tables.moves[: tables.totals[0].moves]
+    logs = [np.asarray(tables.ops)[: tables.totals[0].ops], np.asarray(tables.moves)[: tables.totals[0].moves]]
     result = {}
     for index, core in enumerate(cores):
         records = np.flatnonzero(owners == index)
-        ops = arrange(
-            np.concatenate([_instructions(instructions, index), _transfers(moves[owners[moves.record] == index])])
-        )
+        ops = arrange(_ops(*(log if len(cores) == 1 else log[owners[log["record"]] == index] for log in logs)))
         makespan_ps = max(int(columns["complete_ps"][records].max(initial=0)), int(ops["end_ps"].max(initial=0)))
         result[core] = Timeline(
             core=core,
@@ -64,32 +62,29 @@ def timelines(
             engines=accounts(ops, names, makespan_ps),
             records=records,
             **columns,
-            **_totals(program, chip, every.signature[records]),
+            **_totals(program, chip, every["signature"][records]),
         )
     return result
 
 
-def _instructions(rows: Table, core_index: int) -> NDArray[Any]:
-    """Return the ops of one core's engines."""
-    rows = rows[rows.unit // len(ENGINES) == core_index]
-    ops = np.zeros(len(rows), dtype=OP_DTYPE)
-    for name in ("record", "kind", "reason", "start_ps", "end_ps", "held_ps"):
-        ops[name] = rows[name]
-    ops["unit"] = rows.unit % len(ENGINES)
-    return ops
+def _ops(done: Table, moves: Table) -> NDArray[Any]:
+    """Return ops of engines and of DMA engines, by unit and start; a row of ``moves`` may stand for several engines.
 
-
-def _transfers(rows: Table) -> NDArray[Any]:
-    """Return the ops of one core's DMA engines; a row may stand for several engines."""
-    counts = rows["count"]
+    Both logs are in order of start for each unit.
+    """
+    counts = moves["count"].astype(np.int64)
     ends = np.cumsum(counts)
-    engine = np.arange(counts.sum()) + np.repeat(rows.engine - ends + counts, counts)
-    rows = np.repeat(rows, counts)
-    ops = np.zeros(len(rows), dtype=OP_DTYPE)
+    mover = np.arange(counts.sum()) + np.repeat(moves["engine"] - ends + counts, counts)
+    unit = np.concatenate([done["unit"] % len(ENGINES), len(ENGINES) + mover]).astype(np.int16)
+    source = np.concatenate([np.arange(len(done)), np.repeat(len(done) + np.arange(len(moves)), counts)])
+    order = np.argsort(unit, kind="stable")
+    source = source[order]
+    ops = np.zeros(len(source), dtype=OP_DTYPE)
+    ops["unit"] = unit[order]
     for name in ("record", "start_ps", "end_ps", "held_ps"):
-        ops[name] = rows[name]
-    ops["unit"] = len(ENGINES) + engine
-    ops["kind"], ops["reason"] = Op.TRANSFER, Stall.DESCRIPTORS
+        ops[name] = np.concatenate([done[name], moves[name]])[source]
+    for name, value in (("kind", Op.TRANSFER), ("reason", Stall.DESCRIPTORS)):
+        ops[name] = np.concatenate([done[name], np.full(len(moves), value)])[source]
     return ops
 
 

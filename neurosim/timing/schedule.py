@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -23,9 +26,22 @@ def schedule(program: Program, chip: Chip, order: str, *, throttle: bool) -> tup
     Raises:
         SimulatorBug: a record can never start.
     """
-    cores, tables = lower(program, chip, WINDOWS[order], throttle=throttle)
-    run(tables)
+    with _collection_paused():
+        cores, tables = lower(program, chip, WINDOWS[order], throttle=throttle)
+        run(tables)
     waiting = np.flatnonzero(tables.records["complete_ps"] < 0)
     if len(waiting):
         raise SimulatorBug(f"timing: record {waiting[0]} can never start", advice="report it with the program")
     return cores, tables
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Keep Python from looking for cycles among a large program's objects again and again; nothing here makes any."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -194,8 +194,7 @@ def unit_names(chip: Chip) -> tuple[str, ...]:
 
 
 def arrange(ops: NDArray[Any]) -> NDArray[Any]:
-    """Sort ops by unit and start, and fill in ``stall_ps`` and ``busy_ps`` from their starts and ends."""
-    ops = ops[np.lexsort((ops["start_ps"], ops["unit"]))]
+    """Fill in ``stall_ps`` and ``busy_ps`` of ops, by unit and start, from their starts and ends."""
     borders = np.flatnonzero(np.diff(ops["unit"])) + 1
     for part in np.split(ops, borders):
         if not len(part):
