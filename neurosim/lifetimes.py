@@ -19,6 +19,7 @@ from neurosim.dependences import Operands
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
 from neurosim.program import Access, Program
+from neurosim.spills import spill_traffic
 
 Ints = NDArray[np.int64]
 
@@ -190,8 +191,18 @@ class _Walk:
         return CapacityExceeded(
             f"{instruction}: the live tiles do not fit into {place} of {chip_name}",
             where=[str(frame) for frame in program.where(record)],
-            numbers=[*numbers, *self._listing(self._live_tiles(record))],
+            numbers=[*numbers, self._spilling(limit), *self._listing(self._live_tiles(record))],
             advice=_ADVICE[self.memory],
+        )
+
+    def _spilling(self, limit: int) -> str:
+        """Say what a compiler would have to move to make the tiles fit."""
+        traffic = spill_traffic(self.program, self.tiles, self.core, limit - self.plane_bytes)
+        if traffic is None:
+            return "one instruction alone needs more than there is: nothing could be spilled"
+        return (
+            f"spilling whole tiles would write about {traffic.written_bytes} bytes to HBM "
+            f"and read {traffic.read_bytes} again"
         )
 
     def _listing(self, tiles: Sequence[int]) -> list[str]:

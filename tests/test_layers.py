@@ -105,7 +105,12 @@ ROWS = (
     # What can be said of a program before it has a time.
     Row("neurosim.regions", own=RECORD, packages=("numpy",)),
     Row("neurosim.dependences", own=(*RECORD, "neurosim.regions"), packages=("numpy",)),
-    Row("neurosim.lifetimes", own=(*RECORD, "neurosim.regions", "neurosim.dependences"), packages=("numpy",)),
+    Row("neurosim.spills", own=(*RECORD, "neurosim.dependences"), packages=("numpy",)),
+    Row(
+        "neurosim.lifetimes",
+        own=(*RECORD, "neurosim.regions", "neurosim.dependences", "neurosim.spills"),
+        packages=("numpy",),
+    ),
     Row(
         "neurosim.hazards",
         own=(*RECORD, "neurosim.regions", "neurosim.dependences", "neurosim.memory"),

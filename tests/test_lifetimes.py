@@ -9,6 +9,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded
 from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.program import Access, Frame, Pattern, Program, Signature, StorageInfo
+from neurosim.spills import Traffic, spill_traffic
 
 READ, WRITE, ACCUMULATE = Access
 KIB = 1024
@@ -143,6 +144,7 @@ def test_the_message_names_the_live_tiles_largest_first():
             "kernels/attention.py:61  in qk_tile",
             "kernels/attention.py:12  in attention",
             "212992 bytes per partition are live at record 4; the limit is 196608 (16384 over)",
+            "one instruction alone needs more than there is: nothing could be spilled",
             "v_tile  (128, 49152) bfloat16  98304 bytes per partition  kernels/attention.py:41",
             "k0 and 2 like it  (128, 16384) bfloat16  3 × 32768 bytes per partition  kernels/attention.py:42",
             "q_tile  (128, 8192) bfloat16  16384 bytes per partition  kernels/attention.py:40",
@@ -199,3 +201,38 @@ def test_each_core_has_its_own_space():
 def test_an_empty_program_uses_nothing():
     usage = check_capacity(Program("trn2", 3), "trn2", KIB, KIB)
     assert (usage.sbuf.bytes, usage.sbuf.record, usage.psum.utilisation) == (0, -1, 0.0)
+
+
+def test_what_would_be_spilled():
+    """Three tiles, room for two: the one that is needed last goes, and is written once, since nothing changes it."""
+    build = Builder()
+    build.stack((1, "kernel"))
+    tiles = a, b, c = [build.storage(name, KIB) for name in "abc"]
+    for tile in tiles:
+        build.record((WRITE, tile))  # c takes b's place: a is needed before
+    for tile in (c, a, b, c, a):  # b takes a's place, then a takes c's or b's, which nobody needs any more
+        build.record((READ, tile))
+    size = 128 * KIB
+    assert spill_traffic(build.program, tiles, 0, 3 * KIB) == Traffic(0, 0)
+    assert spill_traffic(build.program, tiles, 0, 2 * KIB) == Traffic(2 * size, 2 * size)
+    assert spill_traffic(build.program, tiles, 0, KIB - 1) is None
+    assert spill_traffic(build.program, tiles, 1, 0) == Traffic(0, 0)
+    with pytest.raises(CapacityExceeded, match=rf"write about {2 * size} bytes to HBM and read {2 * size} again"):
+        check_capacity(build.program, "trn2", 2 * KIB, KIB)
+    with pytest.raises(CapacityExceeded, match="one instruction alone needs more than there is"):
+        check_capacity(build.program, "trn2", KIB - 1, KIB)
+
+
+def test_what_was_written_since_is_spilled_again():
+    """A tile that changes each time it is here is written each time it goes; one that does not, once."""
+    build = Builder()
+    build.stack((1, "kernel"))
+    constant, changing = build.storage("constant", KIB), build.storage("changing", KIB)
+    build.record((WRITE, constant))
+    for _ in range(3):
+        build.record((WRITE, changing))
+        build.record((READ, constant))
+    build.record((READ, changing))
+    size = 128 * KIB
+    # constant goes and comes back three times; changing goes three times, and comes back as often
+    assert spill_traffic(build.program, [constant, changing], 0, KIB) == Traffic(4 * size, 6 * size)

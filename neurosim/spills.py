@@ -1,0 +1,122 @@
+"""What a program that does not fit would move to HBM and back: an estimate, for the error that refuses it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from neurosim.dependences import Operands
+from neurosim.program import Access, Program
+
+
+class Traffic(NamedTuple):
+    """Bytes that would be written to HBM, and read again."""
+
+    written_bytes: int
+    read_bytes: int
+
+
+def spill_traffic(program: Program, tiles: Collection[int], core: int, limit_bytes: int) -> Traffic | None:
+    """Estimate what has to move so that tiles fit, in program order; None where one instruction alone needs too much.
+
+    Whenever a record needs room, the tile whose next access is farthest away goes (Belady), whole; it is written only
+    if its contents have changed since it went last. A compiler that looks less far ahead moves more; one that knows
+    that a tile will be overwritten as a whole, or that splits tiles, less.
+
+    Args:
+        program: the record.
+        tiles: storages that share the space.
+        core: whose records count.
+        limit_bytes: bytes per partition for them.
+    """
+    return _Walk(program, tiles, limit_bytes).run(core)
+
+
+class _Walk:
+    def __init__(self, program: Program, tiles: Collection[int], limit_bytes: int) -> None:
+        self.program = program
+        self.tiles = set(tiles)
+        self.free = limit_bytes
+        self.uses: dict[int, list[int]] = defaultdict(list)  # by tile, its records, last first
+        self.resident: set[int] = set()
+        self.changed: set[int] = set()
+        self.seen: set[int] = set()
+        self.farthest: list[tuple[int, int]] = []  # (-next record, tile), also of tiles that have moved on
+        self.written = self.read = 0
+
+    def run(self, core: int) -> Traffic | None:
+        accesses = self._accesses(core)
+        for record in sorted(accesses, reverse=True):
+            for tile in accesses[record]:
+                self.uses[tile].append(record)
+        for record in sorted(accesses):
+            if not all(self._bring(tile, accesses[record]) for tile in sorted(accesses[record])):
+                return None
+            self._let_go(record, accesses[record])
+        return Traffic(self.written, self.read)
+
+    def _accesses(self, core: int) -> dict[int, dict[int, bool]]:
+        """Return, by record, its tiles, and whether it writes them."""
+        operands = Operands.of(self.program)
+        writes = [pattern.access != Access.READ for sig in self.program.signatures for pattern in sig.patterns]
+        is_write = np.array(writes, dtype=bool)[operands.pattern]
+        mine = np.isin(operands.storage, list(self.tiles))
+        mine &= np.array(self.program.cores, dtype=np.int64)[operands.record] == core
+        found: dict[int, dict[int, bool]] = defaultdict(dict)
+        columns = (operands.record, operands.storage, is_write)
+        for record, tile, write in zip(*(column[mine].tolist() for column in columns), strict=True):
+            found[record][tile] = found[record].get(tile, False) or write
+        return found
+
+    def _bring(self, tile: int, needed: dict[int, bool]) -> bool:
+        """Make room for a tile that a record needs, and bring it back if it was here before."""
+        if tile not in self.resident:
+            info = self.program.storages[tile]
+            while self.free < info.row_bytes:
+                if not self._evict(needed):
+                    return False
+            self.free -= info.row_bytes
+            self.resident.add(tile)
+            if tile in self.seen:
+                self.read += info.row_bytes * info.partitions
+            self.seen.add(tile)
+        if needed[tile]:
+            self.changed.add(tile)
+        return True
+
+    def _evict(self, needed: dict[int, bool]) -> bool:
+        """Send away the tile that is needed last of all; return whether there is one that this record does not need."""
+        kept = []
+        found = False
+        while self.farthest and not found:
+            entry = heappop(self.farthest)
+            tile = entry[1]
+            if tile not in self.resident or not self.uses[tile] or self.uses[tile][-1] != -entry[0]:
+                continue  # it has gone or moved on
+            if tile in needed:
+                kept.append(entry)
+                continue
+            info = self.program.storages[tile]
+            self.resident.discard(tile)
+            self.free += info.row_bytes
+            if tile in self.changed:
+                self.changed.discard(tile)
+                self.written += info.row_bytes * info.partitions
+            found = True
+        for entry in kept:
+            heappush(self.farthest, entry)
+        return found
+
+    def _let_go(self, record: int, used: dict[int, bool]) -> None:
+        """Free the tiles that nothing needs any more, and note when the others are needed next."""
+        for tile in used:
+            self.uses[tile].pop()
+            if self.uses[tile]:
+                heappush(self.farthest, (-self.uses[tile][-1], tile))
+            else:
+                self.resident.discard(tile)
+                self.free += self.program.storages[tile].row_bytes
