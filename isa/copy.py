@@ -70,7 +70,8 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """Vector unless asked otherwise; GpSimd gives the same bits outside PSUM and without indirection.
 
-        So does Scalar where Vector goes through float32 as well, and with float32 on both sides.
+        So does Scalar where Vector goes through float32 as well, and with float32 on both sides; on trn1 as an
+        activation that copies.
         """
         if self.engine is not Engine.unknown:
             return super().place(chip)
@@ -78,7 +79,7 @@ class TensorCopy(Instruction, mnemonic="tensor_copy", engines=(Engine.vector, En
         if not (self._in_psum() or self._is_indirect()):
             same.add(Engine.gpsimd)
         through_float32 = self.src.dtype != self.dst.dtype or self.src.dtype == float32
-        if chip.generation >= 3 and through_float32 and not self.src.dtype.is_packed:
+        if through_float32 and not self.src.dtype.is_packed:
             same.add(Engine.scalar)
         return Engine.vector, frozenset(same)
 

@@ -99,7 +99,10 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
             yield Broken("GpSimd does not reach PSUM", (), "copy the tile to SBUF with nisa.tensor_copy")
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
-        """Vector unless asked otherwise."""
+        """Vector unless asked otherwise; Scalar computes the same where it has the operators.
+
+        On trn1 that is an activation that copies, with its scale and its bias.
+        """
         words = all(tile.dtype in (int32, uint32) for tile in (self.dst, self.data))
         if words and (self.dst.is_indirect() or self.data.is_indirect()) and alu.ALU[self.op0.name].kind != "bitvec":
             raise UnknownBehavior(
@@ -109,7 +112,9 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
             )
         if self.engine is not Engine.unknown:
             return super().place(chip)
-        return Engine.vector, frozenset({Engine.vector})
+        ops = (self.op0.name, self.op1.name if self.op1 else None)
+        on_scalar = ops in _ON_SCALAR and not (self.dst.is_indirect() or self.data.is_indirect())
+        return Engine.vector, frozenset({Engine.vector, Engine.scalar} if on_scalar else {Engine.vector})
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, operate once or twice, round."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from neurosim.program import Program
 from neurosim.report.schema import LineSummary, PlaceSummary
-from neurosim.timing.timeline import ENGINES, REASONS, Stall, Timeline, held_reasons
+from neurosim.timing.timeline import ENGINES, REASONS, Op, Stall, Timeline, held_reasons
 from neurosim.work import Transfer
 
 Ints = NDArray[np.int64]
@@ -38,7 +38,7 @@ class Costs:
         self._timeline = timeline
         self._places, place_of_record = _places(program)
         self._place_of_record = place_of_record
-        self._producer_engines = _producer_engines(program)
+        self._producer_engines = _producer_engines(program, timeline)
         self._engines = [*ENGINES, "dma"]
         unit = ops["unit"].astype(np.int64)
         self._engine = np.minimum(unit, len(ENGINES))
@@ -147,15 +147,18 @@ def _places(program: Program) -> tuple[list[_Place], Ints]:
     return list(ids), np.array(by_pair, dtype=np.int64)[index]
 
 
-def _producer_engines(program: Program) -> Ints:
-    """Return, by record, where its result comes from: its engine, or the DMA engines."""
+def _producer_engines(program: Program, timeline: Timeline) -> Ints:
+    """Return, by record, where its result comes from: the engine that it was timed on, or the DMA engines."""
     by_signature = [
         len(ENGINES)
         if any(isinstance(work, Transfer) for work in signature.work)
         else ENGINES.index(signature.engine.name)
         for signature in program.signatures
     ]
-    return np.array(by_signature, dtype=np.int64)[np.array(program.signature_ids, dtype=np.int64)]
+    engines = np.array(by_signature, dtype=np.int64)[np.array(program.signature_ids, dtype=np.int64)]
+    issued = timeline.ops[timeline.ops["kind"] == Op.INSTRUCTION]
+    engines[issued["record"]] = issued["unit"]
+    return engines
 
 
 def _sums(index: Any, values: Any, groups: int) -> Ints:

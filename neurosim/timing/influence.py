@@ -7,12 +7,14 @@ each of these with the figure a little larger. So a new law or figure takes part
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
 from neurosim.chip import STANDINGS, Chip
+from neurosim.engines import Engine
 from neurosim.program import Program, Signature
 from neurosim.timing.dma import TransferCost
 from neurosim.timing.laws import MatmulCost, table_load_ps
@@ -85,8 +87,9 @@ def influences(program: Program, timeline: Timeline) -> list[Influence]:
     chip = timeline.chip
     variants: dict[str, Chip] = {}
     totals: dict[str, float] = {}
-    for (number, kind), busy_ps in _busy_ps(program, timeline).items():
-        slopes = _slopes(partial(_held_ps, program.signatures[number], kind), chip, variants)
+    for (number, kind, engine), busy_ps in _busy_ps(program, timeline).items():
+        signature = replace(program.signatures[number], engine=engine)
+        slopes = _slopes(partial(_held_ps, signature, kind), chip, variants)
         weight = sum(slopes.values()) or 1.0  # where nothing moves a time, nothing has a share
         for path, slope in slopes.items():
             totals[path] = totals.get(path, 0.0) + busy_ps * slope / weight
@@ -103,19 +106,23 @@ def by_standing(found: Iterable[Influence]) -> dict[str, float]:
     return shares
 
 
-def _busy_ps(program: Program, timeline: Timeline) -> dict[tuple[int, Op], float]:
-    """Return the busy time by signature and kind of op; the DMA engines count as one."""
+def _busy_ps(program: Program, timeline: Timeline) -> dict[tuple[int, Op, Engine], float]:
+    """Return the busy time by signature, kind of op, and engine; the DMA engines count as one, the signature's."""
     ops = timeline.ops
-    signature = np.array(program.signature_ids, dtype=np.int64)[ops["record"]]
-    keys, index = np.unique(signature * len(Op) + ops["kind"], return_inverse=True)
-    totals = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(totals, index, ops["busy_ps"])
+    keys = np.empty((len(ops), 3), dtype=np.int64)
+    keys[:, 0] = np.array(program.signature_ids, dtype=np.int64)[ops["record"]]
+    keys[:, 1] = ops["kind"]
+    keys[:, 2] = np.minimum(ops["unit"], len(ENGINES))
+    groups, index = np.unique(keys, axis=0, return_inverse=True)
+    totals = np.zeros(len(groups), dtype=np.int64)
+    np.add.at(totals, index.reshape(-1), ops["busy_ps"])
     movers = len(timeline.units) - len(ENGINES)
-    found: dict[tuple[int, Op], float] = {}
-    for key, total in zip(keys.tolist(), totals.tolist(), strict=True):
-        kind = Op(key % len(Op))
+    found: dict[tuple[int, Op, Engine], float] = {}
+    for (number, kind, unit), total in zip(groups.tolist(), totals.tolist(), strict=True):
+        is_moving = unit == len(ENGINES)
+        engine = program.signatures[number].engine if is_moving else Engine[ENGINES[unit]]
         if total:
-            found[key // len(Op), kind] = total / (movers if kind is Op.TRANSFER else 1)
+            found[number, Op(kind), engine] = total / (movers if is_moving else 1)
     return found
 
 

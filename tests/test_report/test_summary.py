@@ -114,7 +114,8 @@ def test_waits_name_what_was_waited_for(matmul: dict[str, Any]) -> None:
     assert vector["waits_for_ps"]["tensor"] == vector["stall_ps"]["data_engine"]
     tensor = matmul["engines"]["tensor"]
     assert sum(tensor["waits_for_ps"].values()) <= sum(tensor["stall_ps"].values())
-    (line,) = [line for line in matmul["lines"] if line["instruction"] == "tensor_copy"]
+    copies = [line for line in matmul["lines"] if line["instruction"] == "tensor_copy"]
+    (line,) = [line for line in copies if line["engine"] == "vector"]
     assert line["waits_for"]["instruction"] == "nc_matmul"
     assert line["waits_for"]["engine"] == "tensor"
 

@@ -15,7 +15,7 @@ import neurosim
 
 TOLERANCE = 0.05
 ROWS = tomllib.loads((Path(__file__).parents[1] / "data" / "instruction_times.toml").read_text(encoding="utf-8"))["row"]
-KEYS = {"name", "chip", "call", "operands", "options", "what", "ns", "slope", "cycles", "at", "source"}
+KEYS = {"name", "chip", "cold", "call", "operands", "options", "what", "ns", "slope", "cycles", "at", "source"}
 OPERAND = re.compile(r"(\w+) (sbuf|psum) (?:(\d+)x)?(N|\d+)(?:/(\d+))?")
 
 
@@ -60,14 +60,15 @@ def model_ns(row: dict[str, Any], n: int) -> float:
         return x
 
     chip = row.get("chip", "trn2")
-    result = neurosim.profile(kernel, chip, values=False, schedule="program")(neurosim.spec((1, 1), "float32"))
+    options = {"schedule": "program", "throttle": row.get("cold", False)}
+    result = neurosim.profile(kernel, chip, values=False, **options)(neurosim.spec((1, 1), "float32"))
     program = result.program
     calls = [program.signatures[number].instruction for number in program.signature_ids]
-    first, second = [index for index, call in enumerate(calls) if call == row["call"]][-2:]  # after those that prepare
+    issued = [index for index, call in enumerate(calls) if call == row["call"]]
     start_ps, complete_ps = result.timeline.start_ps, result.timeline.complete_ps
     if row["what"] == "ii":
-        return (start_ps[second] - start_ps[first]) / 1000
-    return (complete_ps[first] - start_ps[first]) / 1000
+        return (start_ps[issued[-1]] - start_ps[issued[-2]]) / 1000
+    return (complete_ps[issued[0]] - start_ps[issued[0]]) / 1000
 
 
 def bounds_ns(row: dict[str, Any], n: int) -> list[float]:

@@ -306,6 +306,7 @@ MODELS = {
     "fast_weight_load": (lambda b, c: _weight_load(b, c)),
     "trn1_matmul_after_load": (lambda b, c: _weight_load(b, c)),
     "trn1_dependent_instruction": (lambda b, c: chain(b, c, 1)),
+    "trn1_reciprocal": (lambda b, c: lanes("reciprocal", interval=True)(b, c, 512)),
     "inf2_read": (lambda b, c: 2**20 / streaming(0, 2048)(b, c, 200)),
     "inf2_write": (lambda b, c: Dma("engine", **STORE)(b, c, 2048)),
 }

@@ -1,0 +1,96 @@
+"""Which engine an instruction is timed on, where the record says that several give the same bits.
+
+The rule, of ``docs/engine_choice.md``: an instruction that Vector and Scalar do alike goes where less is to be done.
+What is to be done is counted over ``REACH`` consecutive records of a core: first everything that only one of the two
+can do, then these instructions one by one, each to the engine that is through with its total sooner; of equals, to the
+one where it was recorded. So activations leave the copies to Vector, and reductions leave them to Scalar, as the
+compilers of trn1 and trn2 were seen to do. GpSimd is never chosen: in public traces it does none of this.
+"""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.chip import Chip
+from neurosim.engines import Engine
+from neurosim.program import Program, Signature
+from neurosim.timing.laws import lanewise_cost
+from neurosim.work import AccumulatorRead, Lanewise
+
+Ints = NDArray[np.int64]
+
+REACH: Final = 256
+"""Records over which engines are balanced: some trips of an inner loop."""
+
+_SHARING: Final = (Engine.vector, Engine.scalar)
+
+
+def placed(program: Program, chip: Chip) -> Program:
+    """Return a program whose shared instructions are on the engines that do them; the same one where there are none."""
+    shared = np.array([_is_shared(signature) for signature in program.signatures], dtype=bool)
+    numbers = np.array(program.signature_ids, dtype=np.int64)
+    if not shared[numbers].any():
+        return program
+    signatures, twins = _with_twins(program.signatures, shared)
+    # by signature: what it, or its twin, takes on each of the two engines
+    held_ps = np.array([[_held_ps(signature, engine, chip) for engine in _SHARING] for signature in signatures])
+    own = [int(signature.engine is not _SHARING[0]) for signature in signatures]
+    cores = np.array(program.cores, dtype=np.int64)
+    for core in np.unique(cores).tolist():
+        mine = np.flatnonzero(cores == core)
+        for start in range(0, len(mine), REACH):
+            records = mine[start : start + REACH]
+            numbers[records] = _balanced(numbers[records], shared, own, twins, held_ps)
+    result = copy.copy(program)
+    result.signatures = signatures
+    result.signature_ids = array("i", numbers.tolist())
+    return result
+
+
+def _is_shared(signature: Signature) -> bool:
+    return (
+        signature.engine in _SHARING
+        and signature.engines.issuperset(_SHARING)
+        and len(signature.work) == 1
+        and isinstance(signature.work[0], Lanewise)
+    )
+
+
+def _with_twins(signatures: list[Signature], shared: NDArray[np.bool_]) -> tuple[list[Signature], Ints]:
+    """Return the signatures and, after them, the shared ones on the other engine; and by signature its twin."""
+    result = list(signatures)
+    twins = np.arange(len(signatures), dtype=np.int64)
+    for number in np.flatnonzero(shared).tolist():
+        (other,) = set(_SHARING) - {signatures[number].engine}
+        twins[number] = len(result)
+        result.append(replace(signatures[number], engine=other))
+    return result, twins
+
+
+def _held_ps(signature: Signature, engine: Engine, chip: Chip) -> int:
+    """Return how long a signature holds one of the two engines; a shared one, either of them."""
+    if signature.engine is not engine and not _is_shared(signature):
+        return 0
+    items = [item for item in signature.work if isinstance(item, Lanewise | AccumulatorRead)]
+    return sum(lanewise_cost(item, engine, chip).issue_ps for item in items)
+
+
+def _balanced(numbers: Ints, shared: NDArray[np.bool_], own: list[int], twins: Ints, held_ps: Ints) -> Ints:
+    """Return the signatures of some consecutive records, with twins where these have less to wait for."""
+    open_ = shared[numbers]
+    loads = held_ps[numbers[~open_]].sum(axis=0).tolist()
+    result = numbers.copy()
+    for index in np.flatnonzero(open_).tolist():
+        number = int(numbers[index])
+        ends = [load + ps for load, ps in zip(loads, held_ps[number].tolist(), strict=True)]
+        chosen = own[number] if ends[own[number]] <= ends[1 - own[number]] else 1 - own[number]
+        loads[chosen] = ends[chosen]
+        if chosen != own[number]:
+            result[index] = twins[number]
+    return result
