@@ -15,7 +15,11 @@ from neurosim.dependences import Dependence, dependences
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, ConfigurationError
 from neurosim.lifetimes import check_capacity, lifetimes
+from neurosim.program import Program
 from neurosim.timing import SCHEDULES, Op, Stall, launch_overhead_ps, time
+from neurosim.timing.dma import TransferCost
+from neurosim.timing.laws import MatmulCost
+from neurosim.timing.lower import cost_of
 from neurosim.work import Control, Handshake, Transfer
 
 FIXTURES = settings(
@@ -342,3 +346,92 @@ def test_every_figure_decides_something(new_builder, chips, name):
         except (CapacityExceeded, ConfigurationError):
             pass  # it decides whether the program fits
     assert not dead, "figures that decide nothing: " + ", ".join(dead)
+
+
+# -- bounds, and what never makes a program longer ---------------------------------------------------------------------
+
+
+def least_ps(cost):
+    """How long a record takes from its start to its result when it is alone, not throttled, its table loaded."""
+    if isinstance(cost, TransferCost):
+        moved = max([ps for _, ps in cost.shares] + [cost.payload_ps, cost.hbm_ps])
+        return cost.trigger_ps + cost.first_data_ps + moved + cost.semaphore_ps
+    if isinstance(cost, MatmulCost):
+        return cost.load_ps + cost.latency_ps
+    begin = done = 0
+    for _, issue_ps, latency_ps in cost.steps:
+        done = max(done, begin + latency_ps)
+        begin += issue_ps
+    return done
+
+
+def critical_path_ps(program, chip):
+    """The longest chain of results that wait for each other."""
+    costs = [least_ps(cost_of(signature, chip)) for signature in program.signatures]
+    found, ends = dependences(program), []
+    for record in range(len(program)):
+        waits = [ends[producer] for producer, kind in found.of(record) if kind.name == "RAW"]
+        ends.append(max(waits, default=0) + costs[program.signature_ids[record]])
+    return max(ends)
+
+
+@FIXTURES
+@given(plan=steps, schedule=st.sampled_from(SCHEDULES), throttle=st.booleans())
+def test_no_schedule_beats_what_it_is_made_of(new_builder, trn2, plan, schedule, throttle):
+    program = build(new_builder(), plan)
+    (timeline,) = time(program, trn2, schedule=schedule, throttle=throttle).values()
+    check_accounts(timeline)
+    assert timeline.makespan_ps >= critical_path_ps(program, trn2)
+    assert timeline.makespan_ps >= max(account.busy_ps for account in timeline.engines.values())
+    moved_bytes = timeline.hbm_read_bytes + timeline.hbm_written_bytes
+    assert timeline.makespan_ps >= 1000 * moved_bytes / trn2.hbm.bandwidth_gb_per_s
+    assert (timeline.stall_ps["tensor"]["throttle"] == 0) or throttle
+
+
+def without(program, dropped):
+    """The same program without one of its records."""
+    rest = Program(program.chip_name, program.generation)
+    rest.signatures, rest.stacks, rest.storages = program.signatures, program.stacks, program.storages
+    for record in program:
+        if record.index != dropped:
+            slots = [value for slot in record.slots for value in slot]
+            rest.append(program.signature_ids[record.index], slots, record.stack)
+    return rest
+
+
+@FIXTURES
+@given(data=st.data(), plan=steps, queue=st.sampled_from(QUEUES))
+def test_fewer_instructions_are_never_slower(new_builder, trn2, data, plan, queue):
+    """In program order, with one queue, without the throttle, and with room for all tiles."""
+    program = build(new_builder(), plan, [queue])
+    dropped = data.draw(st.integers(0, len(program) - 1))
+    before, after = (
+        time(each, trn2, schedule="program", throttle=False)[0] for each in (program, without(program, dropped))
+    )
+    assert after.makespan_ps <= before.makespan_ps
+
+
+@settings(FIXTURES, max_examples=30)
+@given(plan=steps, queue=st.sampled_from(QUEUES), factor=st.sampled_from((1.1, 2.0)))
+def test_more_bandwidth_is_never_slower(new_builder, trn2, plan, queue, factor):
+    """In program order, with one queue, without the throttle."""
+    program = build(new_builder(), plan, [queue])
+    fast = trn2
+    for path in ("dma.engine_gb_per_s", "dma.load_gb_per_s", "hbm.bandwidth_gb_per_s"):
+        fast = slowed(fast, path, 1 / factor)
+    before, after = (time(program, chip, schedule="program", throttle=False)[0] for chip in (trn2, fast))
+    assert after.makespan_ps <= before.makespan_ps
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_bounds_are_met(builder, trn2, schedule):
+    """One chain of results: the critical path is the time."""
+    tile = builder.tile()
+    builder.dma(tile, builder.hbm())
+    for _ in range(5):
+        fresh = builder.tile()
+        builder.lanes("copy", fresh, tile)
+        tile = fresh
+    makespan_ps = builder.time(trn2, schedule).makespan_ps
+    semaphore_ps = round(1000 * trn2.sync.semaphore_ns)
+    assert makespan_ps == critical_path_ps(builder.program, trn2) + semaphore_ps
