@@ -43,6 +43,10 @@ KernelName = Annotated[str, typer.Argument(metavar="FILE:KERNEL", help="As in ke
 ArgumentList = Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=FORMS)]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")]
 Cores = Annotated[int | None, typer.Option(min=1, help="Launch it on this many cores, as KERNEL[2] does in Python.")]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page with timelines, memory over time, costs by line, too."),
+]
 ChipName = Annotated[
     str | None,
     typer.Option(
@@ -142,6 +146,7 @@ def profile(
     schedule: Schedule = "compiler",
     throttle: Throttle = True,
     perfetto: Perfetto = None,
+    html: Html = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
     ] = None,
@@ -168,6 +173,8 @@ def profile(
     _tell(result, json_file, sensitivity=sensitivity)
     if perfetto is not None:
         result.perfetto(perfetto)
+    if html is not None:
+        result.html(html)
     if save is not None:
         result.program.save(save)
 
@@ -213,6 +220,7 @@ def time(
     schedule: Schedule = "compiler",
     throttle: Throttle = True,
     perfetto: Perfetto = None,
+    html: Html = None,
     first_us: Annotated[float, typer.Option(help="The trace begins with what happens at this time, in µs.")] = 0.0,
     last_us: Annotated[float | None, typer.Option(help="The trace ends with what begins before, in µs.")] = None,
     engine: Annotated[
@@ -239,6 +247,8 @@ def time(
     if perfetto is not None:
         first_ps, last_ps = round(first_us * 10**6), None if last_us is None else round(last_us * 10**6)
         result.perfetto(perfetto, first_ps=first_ps, last_ps=last_ps, engines=engine or (), lines=line or ())
+    if html is not None:
+        result.html(html)
 
 
 @app.command()

@@ -145,6 +145,18 @@ class Result:
         options = TraceOptions(first_ps, last_ps, tuple(engines), tuple(lines))
         write_trace(path, self.program, self.timelines, self.chip, kernel_name=self.kernel_name, options=options)
 
+    def html(self, path: str | Path) -> None:
+        """Write a page: timelines to zoom into, where time went, SBUF and PSUM over time, costs beside the source.
+
+        One file that needs no network; made with Bokeh (the extra ``report``).
+
+        Raises:
+            ConfigurationError: Bokeh is not installed, or the file cannot be written.
+        """
+        from neurosim.report.page import write_page
+
+        write_page(path, self.program, self.timelines, self.chip, self.summary())
+
     def __repr__(self) -> str:
         return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"
 

@@ -271,6 +271,24 @@ ROWS = (
         own=("neurosim.errors", "neurosim.report", "neurosim.writing"),
         packages=("matplotlib",),
     ),
+    Row(
+        "neurosim.report.occupancy",
+        own=(*RECORD, "neurosim.dependences", "neurosim.timing.timeline"),
+        packages=("numpy",),
+    ),
+    Row(
+        "neurosim.report.page",
+        own=(
+            *RECORD,
+            "neurosim.chip",
+            "neurosim.listing",
+            "neurosim.report",
+            "neurosim.timing.timeline",
+            "neurosim.writing",
+        ),
+        bare=("neurosim",),
+        packages=("numpy", "bokeh", "jinja2"),
+    ),
     # Arguments of a kernel, in and out.
     Row("neurosim.schedules", own=RECORD),
     Row("neurosim.objects"),

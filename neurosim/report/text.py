@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from neurosim.report import units
+from neurosim.report import accounts, units
 from neurosim.report.schema import CoreSummary, EngineSummary, Summary
 from neurosim.report.screen import WIDTH, printed, shortened
 
@@ -174,10 +174,7 @@ def _engines(core: CoreSummary | Summary) -> Text:
     text.append(f"{'Engine':9}", style="bold")
     text.append(_ENGINE.format(*titles), style="bold")
     dma = {name: engine for name, engine in engines.items() if name.startswith("dma")}
-    rows = {name: engine for name, engine in engines.items() if name not in dma}
-    if dma:
-        rows[f"dma ×{len(dma)}"] = _mean(dma)
-    for name, engine in rows.items():
+    for name, engine in accounts.rows(engines).items():
         note = _top(engine, makespan)
         if name not in engines:
             busy = [100 * engine["busy_ps"] / max(makespan, 1) for engine in dma.values()]
@@ -202,20 +199,6 @@ def _account(engine: EngineSummary, makespan_ps: int) -> tuple[Text, str, str, s
     bar.append("▒" * waiting, style="yellow")
     bar.append("·" * (BAR - full - waiting), style="dim")
     return bar, units.percent(busy), units.percent(stalled), units.percent(idle)
-
-
-def _mean(engines: Mapping[str, EngineSummary]) -> EngineSummary:
-    count = len(engines)
-    reasons = {reason: 0 for engine in engines.values() for reason in engine["stall_ps"]}
-    for engine in engines.values():
-        for reason, ps in engine["stall_ps"].items():
-            reasons[reason] += ps
-    return {
-        "busy_ps": sum(engine["busy_ps"] for engine in engines.values()) // count,
-        "stall_ps": {reason: ps // count for reason, ps in reasons.items()},
-        "waits_for_ps": {},
-        "idle_ps": sum(engine["idle_ps"] for engine in engines.values()) // count,
-    }
 
 
 def _top(engine: EngineSummary, makespan_ps: int) -> str:

@@ -1,0 +1,87 @@
+"""Which tensors were in SBUF and PSUM, and when: their lives in time, which the schedule decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.dependences import Operands
+from neurosim.engines import Memory
+from neurosim.program import Access, Program
+from neurosim.timing.timeline import Timeline
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Tensors of one memory and core in the order of their first write. Arrays are by tensor.
+
+    Attributes:
+        storages: indices of ``Program.storages``.
+        start_ps, end_ps: from the start of the first write to the completion of the last access.
+        size_bytes: of each partition.
+        place_bytes: where each could lie: the lowest gap at its start. Tiles have no addresses, so that is a picture.
+    """
+
+    storages: Ints
+    start_ps: Ints
+    end_ps: Ints
+    size_bytes: Ints
+    place_bytes: Ints
+
+    def steps(self) -> tuple[Ints, Ints]:
+        """Return times, rising, and the bytes of each partition in use from each of them on."""
+        times = np.concatenate([self.start_ps, self.end_ps])
+        changes = np.concatenate([self.size_bytes, -self.size_bytes])
+        order = np.argsort(times, kind="stable")
+        moments, last = np.unique(times[order][::-1], return_index=True)
+        used = np.cumsum(changes[order])
+        return moments, used[len(order) - 1 - last]
+
+
+def lives(program: Program, timeline: Timeline, memory: Memory) -> Lives:
+    """Return when each tensor of an on-chip memory was in it, on the timeline's core."""
+    operands = Operands.of(program)
+    mine = np.zeros(len(program), dtype=bool)
+    mine[timeline.records] = True
+    accesses = mine[operands.record]
+    storage, record = operands.storage[accesses], operands.record[accesses]
+    writes = [pattern.access != Access.READ for sig in program.signatures for pattern in sig.patterns]
+    is_write = np.array(writes, dtype=bool)[operands.pattern[accesses]]
+    count = len(program.storages)
+    start = np.full(count, np.iinfo(np.int64).max)
+    end = np.full(count, -1)
+    np.minimum.at(start, storage[is_write], timeline.start_ps[record[is_write]])
+    np.maximum.at(end, storage, timeline.complete_ps[record])
+    infos = program.storages
+    wanted = [
+        index
+        for index in np.flatnonzero((end >= 0) & (start <= end)).tolist()
+        if infos[index].memory is memory and infos[index].role in ("tile", "plane")
+    ]
+    chosen = np.array(sorted(wanted, key=lambda index: (start[index], index)), dtype=np.int64)
+    sizes = np.array([infos[index].reserved_bytes for index in chosen.tolist()], dtype=np.int64)
+    return Lives(chosen, start[chosen], end[chosen], sizes, _place(start[chosen], end[chosen], sizes))
+
+
+def _place(start: Ints, end: Ints, sizes: Ints) -> Ints:
+    """Return the lowest place of each that nobody has when it comes."""
+    places = np.zeros(len(start), dtype=np.int64)
+    alive: list[tuple[int, int]] = []  # (place, end of the place), in order
+    deaths: list[tuple[int, tuple[int, int]]] = []
+    for index, (begin, until, size) in enumerate(zip(start.tolist(), end.tolist(), sizes.tolist(), strict=True)):
+        while deaths and deaths[0][0] <= begin:
+            alive.remove(heappop(deaths)[1])
+        place, at = 0, 0
+        while at < len(alive) and alive[at][0] - place < size:
+            place = max(place, alive[at][1])
+            at += 1
+        taken = (place, place + size)
+        alive.insert(at, taken)
+        heappush(deaths, (until, taken))
+        places[index] = place
+    return places
