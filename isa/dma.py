@@ -152,9 +152,10 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
         return {"dst": holes["src"].reshape(self.dst.shape)}
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
-        """One transfer."""
-        generation = {Engine.gpsimd: "swdge"}.get(engine, "hwdge" if chip.generation >= 3 else "none")
-        if self.dge_mode is DgeMode.none:
+        """One transfer. NeuronCore-v2 has rings that are ready for all whose addresses are known beforehand."""
+        generation = "swdge" if engine is Engine.gpsimd else "hwdge"
+        known = self.dge_mode is DgeMode.unknown and not (self.dst.is_indirect() or self.src.is_indirect())
+        if self.dge_mode is DgeMode.none or (chip.generation < 3 and (known or engine is not Engine.gpsimd)):
             generation = "none"
         return (transfer(self.dst, self.src, generation, chip.dma.descriptor_max_bytes),)
 

@@ -321,3 +321,26 @@ def test_modes_by_number():
     assert dict(first.parameters)["dge_mode"] is dict(second.parameters)["dge_mode"] is nisa.dge_mode.none
     with pytest.raises(IllegalOperand, match=r"dge_mode=4 is not a nisa\.dge_mode"):
         neurosim.simulate(lambda x: nisa.dma_copy(dst=x, src=x, dge_mode=4))(np.ones((4, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("chip", "mode", "generations"),
+    [
+        ("trn1", "unknown", ["none", "none"]),
+        ("trn1", "swdge", ["swdge", "swdge"]),
+        ("trn2", "unknown", ["hwdge", "swdge"]),
+        ("trn2", "none", ["none", "none"]),
+    ],
+)
+def test_who_makes_the_descriptors(chip, mode, generations):
+    """NeuronCore-v2 has no hardware for it, and rings that are ready where addresses are known."""
+
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x, dge_mode=nisa.dge_mode[mode])
+        nisa.dma_copy(dst=out, src=tile, dge_mode=nisa.dge_mode[mode])
+        return out
+
+    program = neurosim.simulate(kernel, chip=chip)(np.ones((8, 4), np.float32)).program
+    assert [program.signatures[index].work[0].generation for index in program.signature_ids] == generations
