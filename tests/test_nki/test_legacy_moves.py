@@ -1,5 +1,6 @@
 """Instructions of the legacy dialect that move, choose and search, against NumPy."""
 
+import ml_dtypes
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -170,3 +171,10 @@ def test_who_triggers_dmas(chip, engines):
 
     program = neurosim.simulate(kernel, chip=chip)(np.ones((8, 4), np.float32)).program
     assert [program.signatures[index].engine.name for index in program.signature_ids] == engines
+
+
+def test_arrays_are_cast_where_a_script_prepares_arguments():
+    a = numbers(4, 8)
+    cast = nl.static_cast(a, nl.bfloat16)
+    assert cast.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(cast, a.astype(ml_dtypes.bfloat16))

@@ -302,10 +302,12 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
 
 
 def static_cast(value: Any, dtype: Any) -> Any:
-    """Return a number or a tile as another dtype."""
+    """Return a number, an array or a tile as another dtype; scripts prepare a kernel's arguments with it, too."""
     if isinstance(value, Tensor):
         return copy(value, dtype=dtype)
     call = "nl.static_cast"
+    if isinstance(value, np.ndarray):
+        return value.astype(chosen(dtype, call).numpy)
     number(value, "value", call)
     return chosen(dtype, call).numpy.type(value)
 
