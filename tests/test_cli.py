@@ -257,7 +257,18 @@ def test_a_saved_program_is_timed_again(folder: Path) -> None:
 
 def test_a_trace_of_one_engine_and_line(folder: Path) -> None:
     neurosim("profile", "double.py:double", "64x32:float32", "--save", "double.nsim", folder=folder)
-    options = ("--engine", "vector", "--line", "double.py:11", "--first-us", "1", "--last-us", "1000")
+    options = (
+        "--schedule",
+        "program",
+        "--engine",
+        "vector",
+        "--line",
+        "double.py:11",
+        "--first-us",
+        "1",
+        "--last-us",
+        "1000",
+    )
     done = neurosim("time", "double.nsim", "--perfetto", "part.json", *options, folder=folder)
     assert done.returncode == 0, done.stderr
     trace = json.loads((folder / "part.json").read_text(encoding="utf-8"))

@@ -103,7 +103,7 @@ def test_loops_intern_signatures_and_stacks(recorded):
 
 def test_storages_say_what_they_hold(recorded):
     infos = {info.name: info for info in recorded.storages}
-    assert (infos["a"].role, infos["a"].memory, infos["a"].shape) == ("input", Memory.shared_hbm, (512, 64))
+    assert (infos["a"].role, infos["a"].memory, infos["a"].shape) == ("input", Memory.private_hbm, (512, 64))
     assert (infos["a"].partitions, infos["a"].row_bytes) == (0, 512 * 64 * 4)
     assert (infos["psum"].memory, infos["psum"].partitions, infos["psum"].row_bytes) == (Memory.psum, 64, 96 * 4)
     assert infos["out"].memory is Memory.shared_hbm

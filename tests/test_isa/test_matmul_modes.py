@@ -135,7 +135,7 @@ def tiled_run(tiles, N=512, chip="trn2"):
         nl.store(out, left)
         return out
 
-    return neurosim.profile(kernel, chip)(random(rng, 32, 32), random(rng, 32, N))
+    return neurosim.profile(kernel, chip, throttle=False)(random(rng, 32, 32), random(rng, 32, N))
 
 
 def streams(result):

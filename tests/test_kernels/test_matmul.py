@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ml_dtypes
 import nki
-import nki.language as nl
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -126,7 +125,7 @@ def test_operands_load_once_where_they_fit():
     a_t, b = operands(np.random.default_rng(0), (256, 256, 512), ml_dtypes.bfloat16)
     program = neurosim.simulate(matmul)(a_t, b).program
     moved = [record.signature.work[0] for record in program if record.signature.instruction == "dma_copy"]
-    loaded = sum(work.read_bytes for work in moved if work.source is nl.shared_hbm)
+    loaded = sum(work.read_bytes for work in moved if work.source.is_hbm)
     assert loaded == a_t.nbytes + b.nbytes
     flops = sum(
         work.flops
