@@ -201,7 +201,8 @@ def test_the_published_ladder():
     """As on trn1, blocking the free axes more than halves the time; and full blocking leaves the array busy.
 
     Both published times mean some 100 GB/s from HBM, less than half of what A.1's other measurements of this chip
-    reach and what the model takes, so it is far below them; their ratio depends on traffic alone.
+    reach and what the model takes, so it is far below them (docs/validation.md, M1.1 and M1.3); their ratio depends
+    mostly on traffic, and in the third rung on how far loads run ahead.
     """
     operands = neurosim.spec((8192, 4096), "bfloat16"), neurosim.spec((8192, 8192), "bfloat16")
     timelines = {}
@@ -212,7 +213,7 @@ def test_the_published_ladder():
     assert times == sorted(times, reverse=True)
     model_ms = {rung: timelines[rung].makespan_ps / 1e9 for rung in PUBLISHED_MS}
     ratio, published = (ms["matmul_tiled"] / ms["matmul_blocked_free"] for ms in (model_ms, PUBLISHED_MS))
-    assert ratio == pytest.approx(published, rel=0.1)
+    assert ratio == pytest.approx(published, rel=0.15)
     assert all(ms < PUBLISHED_MS[rung] for rung, ms in model_ms.items())
     engines = timelines["matmul_blocked"].engines
     assert max(engines, key=lambda name: engines[name].busy_ps) == "tensor"
