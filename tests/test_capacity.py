@@ -1,0 +1,126 @@
+"""What fits into SBUF and PSUM, and what is said of what does not."""
+
+from __future__ import annotations
+
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+import neurosim
+from neurosim.errors import CapacityExceeded
+
+F = np.float32
+
+
+def run(kernel, *arrays, **options):
+    return neurosim.simulate(kernel, **options)(*arrays).outputs
+
+
+def filling(sizes, dtype=nl.float32):
+    """Write SBUF tiles of the given free sizes, then read all of them."""
+
+    def kernel():
+        tiles = [nl.ndarray((128, size), dtype, nl.sbuf, name=f"tile_{size}") for size in sizes]
+        for tile in tiles:
+            nisa.memset(dst=tile, value=0.0)
+        for tile in tiles:
+            nisa.reciprocal(dst=tile[:, 0:1], data=tile[:, 1:2])
+
+    return kernel
+
+
+def test_live_tiles_must_fit():
+    """D2: 198,024 bytes per partition fit into the 224 KiB of trn2, and not into 192 KiB."""
+    kernel = filling([222, 24642, 24642])
+    run(kernel)
+    small = neurosim.load_chip("trn2").replace(sbuf__partition_bytes=192 * 1024)
+    with pytest.raises(CapacityExceeded) as caught:
+        neurosim.simulate(kernel, small)()
+    text = str(caught.value)
+    assert "198024" in text.replace(",", "")
+    assert "196608" in text.replace(",", "")
+    assert "trn2" in text
+    assert text.index("tile_24642") < text.index("tile_222"), "largest first"
+    assert f"tests/test_capacity.py:{filling.__code__.co_firstlineno + 4}" in text
+
+
+def test_space_is_free_after_the_last_access():
+    """Fresh tiles in a loop take the space of dead ones."""
+
+    def kernel():
+        for _ in range(8):
+            tile = nl.ndarray((128, 40000), nl.float32, nl.sbuf)
+            nisa.memset(dst=tile, value=0.0)
+
+    run(kernel)
+
+
+def test_tiles_that_are_kept_fill_the_memory():
+    def kernel():
+        kept = []
+        for _ in range(2):
+            kept.append(nl.ndarray((128, 40000), nl.float32, nl.sbuf))
+            nisa.memset(dst=kept[-1], value=0.0)
+        for tile in kept:
+            nisa.reciprocal(dst=tile[:, 0:1], data=tile[:, 0:1])
+
+    with pytest.raises(CapacityExceeded) as caught:
+        run(kernel)
+    assert "320000" in str(caught.value).replace(",", "")
+    assert "229376" in str(caught.value).replace(",", "")
+
+
+def test_one_tensor_larger_than_the_memory():
+    for shape, buffer, bytes_ in (((1, 57345), nl.sbuf, 229376), ((1, 4097), nl.psum, 16384)):
+        with pytest.raises(CapacityExceeded) as caught:
+            run(lambda shape=shape, buffer=buffer: nl.ndarray(shape, nl.float32, buffer, name="huge"))
+        text = str(caught.value)
+        assert f"huge[1, {shape[1]}] float32 in {buffer.label}: {shape[1] * 4} bytes per partition" in text
+        assert f"of trn2 has {bytes_}" in text
+
+
+def banks(count):
+    def kernel():
+        tiles = [nl.ndarray((128, 512), nl.float32, nl.psum, name=f"bank_{index}") for index in range(count)]
+        for tile in tiles:
+            nisa.memset(dst=tile, value=0.0)
+        copy = nl.ndarray((128, 512), nl.float32, nl.sbuf)
+        for tile in tiles:
+            nisa.tensor_copy(dst=copy, src=tile)
+
+    return kernel
+
+
+def test_psum_has_eight_banks():
+    """D3: the ninth live bank is one too many, and the message says who holds the others."""
+    run(banks(8))
+    with pytest.raises(CapacityExceeded) as caught:
+        run(banks(9))
+    text = str(caught.value)
+    assert "PSUM" in text
+    assert "bank_0" in text
+    assert "test_capacity.py:" in text
+
+
+def test_kernels_without_psum_or_without_anything():
+    """D5: only SBUF, only HBM, nothing at all."""
+    assert run(lambda: None) is None
+    assert run(lambda a: 7, np.ones((2, 2), F)) == 7
+
+    def hbm_only(a):
+        out = nl.ndarray(a.shape, a.dtype, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=a)
+        return out
+
+    np.testing.assert_array_equal(run(hbm_only, np.ones((2, 2), F)), np.ones((2, 2), F))
+
+
+def test_capacity_is_decided_in_program_order():
+    """A tile that is never accessed takes no space."""
+
+    def kernel():
+        for _ in range(4):
+            nl.ndarray((128, 40000), nl.float32, nl.sbuf)
+
+    run(kernel)
