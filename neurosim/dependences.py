@@ -120,6 +120,11 @@ class Operands:
         record = np.repeat(np.arange(len(signatures)), counts)
         return Operands(record, slots[:, 0], slots[:, 1], pattern)
 
+    def is_write(self, program: Program) -> NDArray[np.bool_]:
+        """Return, by operand of the program, whether the instruction writes it."""
+        writes = [pattern.access != Access.READ for sig in program.signatures for pattern in sig.patterns]
+        return np.array(writes, dtype=bool)[self.pattern]
+
 
 _CACHE: WeakKeyDictionary[Program, tuple[tuple[int, int], Dependences]] = WeakKeyDictionary()
 

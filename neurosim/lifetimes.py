@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from neurosim.dependences import Operands
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
-from neurosim.program import Access, Program
+from neurosim.program import Program
 from neurosim.spills import spill_traffic
 
 Ints = NDArray[np.int64]
@@ -97,8 +97,7 @@ def lifetimes(program: Program) -> Lifetimes:
 
 def _compute(program: Program) -> Lifetimes:
     operands = Operands.of(program)
-    writes = [pattern.access != Access.READ for sig in program.signatures for pattern in sig.patterns]
-    is_write = np.array(writes, dtype=bool)[operands.pattern]
+    is_write = operands.is_write(program)
     first = np.full(len(program.storages), -1, dtype=np.int64)
     last = first.copy()
     # Of several values for one index, numpy keeps the last.

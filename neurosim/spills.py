@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from neurosim.dependences import Operands
-from neurosim.program import Access, Program
+from neurosim.program import Program
 
 
 class Traffic(NamedTuple):
@@ -62,8 +62,7 @@ class _Walk:
     def _accesses(self, core: int) -> dict[int, dict[int, bool]]:
         """Return, by record, its tiles, and whether it writes them."""
         operands = Operands.of(self.program)
-        writes = [pattern.access != Access.READ for sig in self.program.signatures for pattern in sig.patterns]
-        is_write = np.array(writes, dtype=bool)[operands.pattern]
+        is_write = operands.is_write(self.program)
         mine = np.isin(operands.storage, list(self.tiles))
         mine &= np.array(self.program.cores, dtype=np.int64)[operands.record] == core
         found: dict[int, dict[int, bool]] = defaultdict(dict)

@@ -123,7 +123,10 @@ def test_illegal_views(call, message):
     with pytest.raises(IllegalOperand) as caught:
         asked(call)
     assert re.search(message, str(caught.value), re.DOTALL)
-    assert caught.value.where[0].startswith("tests/test_view_refusals.py:") or "test_view_refusals.py:" in caught.value.where[0]
+    assert (
+        caught.value.where[0].startswith("tests/test_view_refusals.py:")
+        or "test_view_refusals.py:" in caught.value.where[0]
+    )
 
 
 def test_assignment_says_what_to_do():

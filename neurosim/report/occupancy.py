@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from neurosim.dependences import Operands
 from neurosim.engines import Memory
-from neurosim.program import Access, Program
+from neurosim.program import Program
 from neurosim.timing.timeline import Timeline
 
 Ints = NDArray[np.int64]
@@ -50,8 +50,7 @@ def lives(program: Program, timeline: Timeline, memory: Memory) -> Lives:
     mine[timeline.records] = True
     accesses = mine[operands.record]
     storage, record = operands.storage[accesses], operands.record[accesses]
-    writes = [pattern.access != Access.READ for sig in program.signatures for pattern in sig.patterns]
-    is_write = np.array(writes, dtype=bool)[operands.pattern[accesses]]
+    is_write = operands.is_write(program)[accesses]
     count = len(program.storages)
     start = np.full(count, np.iinfo(np.int64).max)
     end = np.full(count, -1)

@@ -30,9 +30,9 @@ import neurosim
 from neurosim.chip import REPLACED, Chip
 from neurosim.errors import ConfigurationError
 from neurosim.listing import operand_text, parameters_text, place_text
-from neurosim.program import Frame, Program, Signature
+from neurosim.program import Frame, Program
+from neurosim.report.queues import in_order, queue_of
 from neurosim.timing.timeline import ENGINES, REASONS, Ints, Op, Timeline
-from neurosim.work import Transfer
 from neurosim.writing import replacing
 
 SCHEMA: Final = "neurosim.trace/1"
@@ -305,8 +305,8 @@ class _Core:
     def _queues(self) -> Iterator[list[str]]:
         """Yield what is in the DMA queues, from trigger to completion, queue by queue."""
         timeline, lanes = self._timeline, count(1)
-        queues = [_queue(signature) for signature in self._program.signatures]
-        for queue in sorted({queue for queue in queues if queue is not None}, key=_queue_order):
+        queues = [queue_of(signature) for signature in self._program.signatures]
+        for queue in in_order({queue for queue in queues if queue is not None}):
             members = np.array([other == queue for other in queues], dtype=bool)
             records = timeline.records[members[self._signatures[timeline.records]]]
             records = records[np.argsort(timeline.start_ps[records], kind="stable")]
@@ -364,16 +364,3 @@ def _meta(what: str, process: int, thread: int, value: str | int) -> str:
     """Return an event that says something of a process or thread."""
     key = "name" if isinstance(value, str) else "sort_index"
     return json.dumps({"name": what, "ph": "M", "pid": process, "tid": thread, "args": {key: value}})
-
-
-def _queue(signature: Signature) -> str | None:
-    """Return the name of the queue that a DMA goes through: who triggers it, and who makes its descriptors."""
-    for work in signature.work:
-        if isinstance(work, Transfer):
-            return f"queue {signature.engine.name} {work.generation}"
-    return None
-
-
-def _queue_order(queue: str) -> tuple[int, str]:
-    _, engine, generation = queue.split()
-    return ENGINES.index(engine), generation

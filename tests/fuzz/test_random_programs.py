@@ -39,7 +39,7 @@ def check_wild(random):
 
 
 def check_words(error, done):
-    """A message has what, where (in the kernel) and what to do; numbers are in one of its lines."""
+    """A message has what, where (in the kernel) and what to do; numbers only where there are any."""
     assert error.what, done
     assert error.advice, f"no advice: {error} of {done}"
     assert any("fuzz" in place for place in error.where), f"not where: {error.where} of {done}"

@@ -99,6 +99,8 @@ def test_bars_within_a_pixel_become_one():
     assert len(shown["left"]) <= 2 * PIXELS
     assert (shown["text"] == -1).all()
     assert shown["right"][0] == columns["right"][shown["count"][0] - 1]
+    boxes = {"left": np.array([0.0, 5.0]), "right": np.array([0.5, 900.0])}
+    assert thinned(boxes, Range1d(0, 1e6 / 2)).data["left"].tolist() == [5.0], "narrower than a pixel"
     few = {name: values[:5] for name, values in columns.items()}
     assert len(thinned(few, Range1d(0, 10.0)).data["left"]) == 5
 
@@ -162,3 +164,30 @@ def test_in_a_browser(browser, page):
     tab.mouse.wheel(0, -400)
     tab.wait_for_function(f"{plot}.x_range.end - {plot}.x_range.start < {before}", timeout=10_000)
     assert not errors
+
+
+@needs_browser
+def test_the_browser_thins_as_python_does(browser, tmp_path):
+    """The page opens with what Python kept; after zooming in and out, the browser keeps the very same."""
+    kernel = load_kernel(f"{packaged_kernel('matmul_ladder.py')}:matmul_tiled")
+    neurosim.profile(kernel, values=False)(*[neurosim.spec((4096, 1024), "bfloat16")] * 2).html(tmp_path / "p.html")
+    tab = browser.new_page(viewport={"width": 1300, "height": 900})
+    tab.goto((tmp_path / "p.html").as_uri())
+    tab.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle", timeout=60_000)
+    # `full` is what the callbacks of the range look at
+    kept, zoomed, back, whole = tab.evaluate(
+        """() => {
+            const plot = Bokeh.documents[0].roots()[0], range = plot.x_range, end = range.end
+            const callbacks = range.js_property_callbacks["change:end"]
+            const shown = () => JSON.stringify(callbacks.map(c => Object.entries(c.args.shown.data).map(
+                ([name, values]) => [name, [...values]]).sort()))
+            const kept = shown()
+            range.setv({start: end / 3, end: end / 2})
+            const zoomed = shown()
+            range.setv({start: 0, end: end})
+            return [kept, zoomed, shown(), callbacks.map(c => c.args.full.data.left.length)]
+        }"""
+    )
+    assert whole, "nothing was thinned"
+    assert kept == back
+    assert zoomed != kept

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from neurosim.listing import operand_text, place_text
 from neurosim.program import Program
+from neurosim.report.queues import in_order, queue_of
 from neurosim.timing.timeline import ENGINES, REASONS, Op, Stall, Timeline
-from neurosim.work import Transfer
 
 Ints = NDArray[np.int64]
 
@@ -99,19 +99,13 @@ def _columns(row: Ints, ops: NDArray[Any], text_of: Ints, producer: Ints) -> Int
 
 def _queues(program: Program, timeline: Timeline, text_of: Ints) -> tuple[list[str], Ints]:
     """Return names, and a bar per DMA from its trigger to its completion."""
-    names: list[str] = []
-    queue_of = np.full(len(program.signatures), -1)
-    for index, signature in enumerate(program.signatures):
-        generation = next((work.generation for work in signature.work if isinstance(work, Transfer)), None)
-        if generation is not None:
-            name = f"queue {signature.engine.name} {generation}"
-            if name not in names:
-                names.append(name)
-            queue_of[index] = names.index(name)
+    queues = [queue_of(signature) for signature in program.signatures]
+    names = in_order({queue for queue in queues if queue is not None})
+    queue_number = np.array([-1 if queue is None else names.index(queue) for queue in queues], dtype=np.int64)
     records = timeline.records
     if not names:
         return [], np.zeros((7, 0), np.int64)
-    row = queue_of[np.array(program.signature_ids, np.int64)[records]]
+    row = queue_number[np.array(program.signature_ids, np.int64)[records]]
     records, row = records[row >= 0], row[row >= 0]
     zeros = np.zeros(len(records), np.int64)
     start, end = timeline.start_ps[records], timeline.complete_ps[records]
