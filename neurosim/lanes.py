@@ -125,7 +125,7 @@ class Lanes:
 
         Arrays are lanes; a number is one element [1, 1]. Sources of another format than dst's go through float32.
         """
-        self.put_bits(dst, arrange(*(self._as(dst.dtype, source) for source in sources)), where)
+        self.put_bits(dst, arrange(*[self._as(dst.dtype, source) for source in sources]), where)
 
     def _as(self, dtype: DType, source: NkiTensor | float) -> npt.NDArray[Any]:
         """Return a source's elements in the format ``dtype``, as bits."""
@@ -159,8 +159,10 @@ class Lanes:
         where = None if where is None else where.reshape(dst.shape)
         if isinstance(dst, IndirectTensor):
             dst.scatter(elements, where)
+        elif where is None:
+            dst.array()[...] = elements
         else:
-            np.copyto(dst.array(), elements, where=True if where is None else where)
+            np.copyto(dst.array(), elements, where=where)
 
     def fill(self, tensor: NkiTensor, value: Any) -> None:
         """Write one number, rounded once to the tensor's dtype, everywhere."""

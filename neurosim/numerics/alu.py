@@ -381,22 +381,6 @@ _BITS: Final[dict[str, Any]] = {
     "left_shift": np.left_shift,
     "right_shift": np.right_shift,
 }
-_INT: Final[dict[str, Any]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "greater_equal": np.greater_equal,
-    "greater": np.greater,
-    "less_equal": np.less_equal,
-    "less": np.less,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-}
 
 
 def _operand(x: Operand) -> F32Array:
@@ -511,5 +495,5 @@ def binary_int(op: str, a: IntArray, b: IntArray | int) -> IntArray:
         return binary_bits(op, a, b)
     if not isinstance(b, np.ndarray):
         b = np.array(int(b) & 0xFFFFFFFF, np.uint32).view(a.dtype)
-    exact: IntArray = np.asarray(_INT[op](a, b), a.dtype)
+    exact: IntArray = np.asarray(wide.UFUNCS[op](a, b), a.dtype)
     return exact
