@@ -176,18 +176,11 @@ def _make(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
 def _make_rounded(name: str, scalar: Callable[[float], float]) -> Any:
     """Make a kernel of a function in float64, whose result rounds to float32."""
 
-    @named(f"act_{name}")
-    def kernel(x: F32Array, scale: F32Array, bias: F32Array, out: F32Array) -> None:
-        rows, columns = out.shape
-        for r in range(rows):
-            row_scale = scale[r]
-            row_bias = bias[r]
-            for c in range(columns):
-                product = x[r, c] * row_scale
-                y = np.float32(scalar(np.float64(np.float32(product + row_bias))))
-                out[r, c] = y if y == y else _NAN
+    @inlined
+    def rounded(x: np.float32) -> np.float32:
+        return np.float32(scalar(np.float64(x)))
 
-    return kernel
+    return _make(name, rounded)
 
 
 def _make_wide(name: str, scalar: Callable[[float], float]) -> Any:
