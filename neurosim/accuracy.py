@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -99,12 +99,9 @@ class Precision:
         shadow: what the kernel returned, with float64 arrays in place of float tensors.
     """
 
-    def __init__(self, result: Result, shadow: Shadow, reaches: Mapping[Place, float]) -> None:
-        self.result, self.shadow = result, shadow.outputs
-        self.lines = tuple(
-            replace(line, reach=reaches.get(place)) for place, line in _lines(result.program, shadow).items()
-        )
-        self.outputs = tuple(_output(*pair) for pair in _pairs(result.outputs, shadow.outputs, "output"))
+    def __init__(self, result: Result, shadow: Any, lines: Iterable[LineError]) -> None:
+        self.result, self.shadow, self.lines = result, shadow, tuple(lines)
+        self.outputs = tuple(_output(*pair) for pair in _pairs(result.outputs, shadow, "output"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but arrays, as a dict that ``json.dumps`` takes; infinite numbers are None."""
@@ -153,9 +150,11 @@ class Examined:
         given = copy.deepcopy((args, kwargs)) if self._reach else ((), {})  # a kernel may write its arguments
         shadow = Shadow()
         result = self._simulated.shadowed(shadow)(*args, **kwargs)
-        born = [(line.born, place) for place, line in _lines(result.program, shadow).items() if line.born]
-        places = [place for _, place in sorted(born, reverse=True, key=lambda row: row[0])[: self._reach]]
-        return Precision(result, shadow, {place: self._reached(place, shadow, *given) for place in places})
+        lines = _lines(result.program, shadow)
+        born = [place for place, line in lines.items() if line.born]
+        for place in sorted(born, reverse=True, key=lambda place: lines[place].born)[: self._reach]:
+            lines[place] = replace(lines[place], reach=self._reached(place, shadow, *given))
+        return Precision(result, shadow.outputs, lines.values())
 
     def _reached(self, place: Place, shadow: Shadow, args: Any, kwargs: Any) -> float:
         """Return what the errors that are born at one place come to in the outputs."""
@@ -163,7 +162,7 @@ class Examined:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first run gave them
             self._simulated.shadowed(only)(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-        return max((_apart(*pair) for pair in _pairs(only.outputs, shadow.outputs, "output")), default=0.0)
+        return max((_apart(*pair) for *pair, _ in _pairs(only.outputs, shadow.outputs, "output")), default=0.0)
 
 
 def precision(
@@ -252,7 +251,7 @@ def _pairs(returned: Any, other: Any, path: str) -> Iterator[tuple[npt.NDArray[A
             yield from _pairs(entry, getattr(other, name), f"{path}.{name}")
 
 
-def _apart(one: npt.NDArray[Any], other: npt.NDArray[np.float64], path: str = "") -> float:
+def _apart(one: npt.NDArray[Any], other: npt.NDArray[np.float64]) -> float:
     """Return the root mean square of a difference, relative to that of ``other``; of finite values."""
     with np.errstate(invalid="ignore"):
         error = np.where(one == other, 0.0, np.abs(one - other))
