@@ -27,8 +27,6 @@ from neurosim.view import NkiTensor
 Array = npt.NDArray[Any]
 _LONGEST_PATH = 1000
 """In characters, of a place in what a kernel returns; beyond, it goes round in circles."""
-_EVERY = "every output"
-"""Stands for all outputs, in kernels of a dialect whose outputs may all be stored in part."""
 
 
 class Arguments:
@@ -199,7 +197,7 @@ def outputs(
             problem.outputs = collected
         raise problem
     unknown = sorted((path for path in partial if path not in collector.paths), key=str)
-    if unknown and _EVERY not in unknown:
+    if unknown:
         raise IllegalOperand(
             f"{name}: partial_outputs names {unknown[0]!r}, which it does not return",
             numbers=("it returns " + (", ".join(sorted(collector.paths)) or "no tensor"),),

@@ -38,7 +38,10 @@ class SpillWarning(UserWarning):
 
 
 class _AnyOutput(tuple[str, ...]):
-    """Every output: the old package returned what a kernel stored in part, and so does this face, with a warning."""
+    """Every output, and none by name: the old package returned what a kernel stored in part.
+
+    So does this face, with a warning.
+    """
 
     __slots__ = ()
 
@@ -60,7 +63,7 @@ class Kernel:
     """
 
     nki_version = "0.1"
-    partial_outputs = _AnyOutput(("every output",))
+    partial_outputs = _AnyOutput()
 
     def __init__(self, inner: Callable[..., Any], grid: Grid = ALONE, platform_target: str | None = None) -> None:
         self.inner, self.grid, self.platform_target = inner, grid, platform_target
