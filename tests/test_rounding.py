@@ -10,6 +10,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import ConfigurationError, IllegalOperand
+from neurosim.testing import ulp_of
 
 ENABLE, SEED = "NEURON_RT_STOCHASTIC_ROUNDING_EN", "NEURON_RT_STOCHASTIC_ROUNDING_SEED"
 SHORT = (nl.bfloat16, nl.float16, nl.tfloat32, nl.float8_e4m3, nl.float8_e5m2)
@@ -64,9 +65,9 @@ def test_small_steps_add_up_as_the_documentation_says():
 @pytest.mark.parametrize("dtype", SHORT)
 def test_every_short_format_has_two_neighbours_to_choose_from(dtype):
     x = np.full((4, 64), 1.0 + 2.0**-4 + 2.0**-12, np.float32)
-    found = np.unique(run(copied(dtype), x).astype(np.float32))
-    assert 1 <= len(found) <= 2
-    assert found[0] <= x[0, 0] <= found[-1]
+    below, above = np.unique(run(copied(dtype), x).astype(np.float32))
+    assert below < x[0, 0] < above
+    assert above - below == ulp_of(below, dtype)
 
 
 def test_one_seed_gives_one_result_and_another_another():
