@@ -6,6 +6,7 @@ valid ranges: ``nki.api.shared.rst``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from neurosim.streams import stream
 from neurosim.work import AccumulatorRead, Lanewise, Work
 
 
-class _Shared:
+class _Shared(ABC):
     """Operands and behaviour that both instructions share; a subclass orders them as NKI does."""
 
     mnemonic: ClassVar[str]
@@ -38,9 +39,9 @@ class _Shared:
     reduce_op: Operator | None
     reduce_res: Tile | None
 
+    @abstractmethod
     def command(self) -> Any:
         """Return what happens to the accumulator registers."""
-        raise NotImplementedError
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal extents, a function of the table, columns that match, a sum as the only reduction."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from numbers import Integral
 from operator import index as as_int
@@ -69,7 +70,7 @@ class Turn(Instruction, mnemonic="loop", engines=(Engine.sync,)):
         return (Control("turn", meets=True),)
 
 
-class _Loop:
+class _Loop(ABC):
     """A loop on the device: opened before its body is traced, closed behind it."""
 
     def __init__(self, kernel: Kernel, call: str) -> None:
@@ -82,9 +83,9 @@ class _Loop:
         self.outer_trip = -1
         self.outer_dry = False
 
+    @abstractmethod
     def turn(self) -> Turn:
         """Return the head's instruction for the next trip."""
-        raise NotImplementedError
 
     def open(self) -> None:
         """Enter the loop, and begin its first trip; from here on its body is traced."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
@@ -58,7 +59,7 @@ Tile = NkiTensor
 
 
 @dataclass_transform(field_specifiers=(In, Out, Accumulate), eq_default=False)
-class Instruction:
+class Instruction(ABC):
     """Base of every instruction. A subclass declares operands and parameters in NKI's order, with NKI's defaults.
 
     Class attributes:
@@ -114,16 +115,16 @@ class Instruction:
         """Yield what is broken in how the engine reaches an operand; a few operands are reached otherwise."""
         yield from access_rules(name, tensor, chip)
 
-    def admit(self, lanes: Lanes) -> None:
+    def admit(self, lanes: Lanes) -> None:  # noqa: B027 (most have nothing to refuse)
         """Raise when what the operands' memory has been through forbids this; looks at states, not at values."""
 
+    @abstractmethod
     def execute(self, lanes: Lanes) -> None:
         """Compute values. Sees no clock."""
-        raise NotImplementedError
 
+    @abstractmethod
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """Return what the engine does. Sees no values; ``chip`` only tells the generation's datapath."""
-        raise NotImplementedError
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:
         """Return the engine this runs on, and the engines that would give the same bits."""

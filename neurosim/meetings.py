@@ -6,6 +6,7 @@ before the records of all its members. What is read is read when all have arrive
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,21 +57,21 @@ class Visit:
 class Meeting(Instruction):
     """Base of the instructions at which cores meet."""
 
+    @abstractmethod
     def members(self, kernel: Kernel) -> tuple[int, ...]:
         """Return the cores that meet, ascending."""
-        raise NotImplementedError
 
+    @abstractmethod
     def key(self) -> Hashable:
         """Return what must be equal on all cores for them to meet here."""
-        raise NotImplementedError
 
+    @abstractmethod
     def say(self) -> str:
         """Return the instruction in words, with what the key depends on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def perform(self, visits: Sequence[Visit]) -> None:
         """Carry it out for all cores. ``visits`` are in the order of cores."""
-        raise NotImplementedError
 
     def execute(self, lanes: Lanes) -> None:
         """Nothing: :meth:`perform` does it, for all cores at once."""

@@ -13,6 +13,7 @@ from neurosim.calls import OlderSpellingWarning
 from neurosim.engines import Engine
 from neurosim.errors import IllegalCall, IllegalOperand, KernelError, NkiValidationError, Uninitialized
 from neurosim.handle import NkiInstruction
+from neurosim.instruction import Instruction
 from neurosim.program import Access
 
 F = np.float32
@@ -555,3 +556,12 @@ def test_a_part_that_a_predicate_left_out_is_said():
     chosen[0, :3] = 1
     with pytest.raises(Uninitialized, match="tensor_copy_predicated wrote 3 of 32 elements of it\n"):
         neurosim.simulate(kernel)(np.ones((4, 8), np.float32), chosen)
+
+
+def test_an_instruction_says_what_it_does_and_how_long_it_takes():
+    class Half(Instruction, mnemonic="half", engines=(Engine.vector,)):
+        def execute(self, lanes):
+            """Nothing."""
+
+    with pytest.raises(TypeError, match=r"abstract method '?work"):
+        Half()
