@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import runpy
 import sys
@@ -21,7 +20,7 @@ from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
 from neurosim.sweep_command import sweep
 from neurosim.versions import ENVIRONMENT, nki_version_of
-from neurosim.writing import replacing
+from neurosim.writing import write_json
 
 if TYPE_CHECKING:
     from neurosim.run import Result
@@ -110,7 +109,8 @@ def demo(json_file: Json = None, chip: ChipName = None) -> None:
         if not check.passed:
             failed.append(case.kernel)
         del result  # its memory is the next case's
-    _write_json(json_file, summaries)
+    if json_file is not None:
+        write_json(json_file, summaries)
     if failed:
         print(f"wrong values: {', '.join(failed)}", file=sys.stderr)
         raise typer.Exit(1)
@@ -205,7 +205,8 @@ def precision(
         examined = neurosim.precision(function, chip=chip, reach=reach, nki_version=nki_version)
         found = (examined if cores is None else examined[cores])(*positional, **named)
     print(found.text(color=_wants_color()), end="")
-    _write_json(json_file, found.to_dict())
+    if json_file is not None:
+        write_json(json_file, found.to_dict())
     if plot is not None:
         found.plot(plot)
 
@@ -362,7 +363,8 @@ def _tell(result: Result, json_file: Path | None, *, sensitivity: bool) -> None:
         summary["sensitivity"] = as_rows(found)
         print()
         _print_columns(table(found))
-    _write_json(json_file, summary)
+    if json_file is not None:
+        write_json(json_file, summary)
 
 
 def _lines_in(file: str, error: BaseException) -> tuple[str, ...]:
@@ -379,17 +381,6 @@ def _print_report(summary: dict[str, Any]) -> None:
 
 def _wants_color() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
-
-
-def _write_json(file: Path | None, content: Any) -> None:
-    if file is None:
-        return
-    text = json.dumps(content, indent=2) + "\n"
-    if str(file) == "-":
-        print(text, end="")
-        return
-    with replacing(file) as out:
-        out.write(text.encode())
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from neurosim.specs import spec
 _ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)(=(?P<elements>.*))?")
 _FILE = re.compile(r"@(?P<path>.+?)(:(?P<dtype>\w+))?")
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
-_LAUNCH = re.compile(r"[A-Za-z_]\w*\[\d+\]")
+_LAUNCH = re.compile(r"(?P<kernel>[A-Za-z_]\w*)\[(?P<cores>\d+)\]")
 _WORDS = {"true": True, "false": False, "none": None}
 
 FORMS = (
@@ -40,9 +40,10 @@ def load_kernel(target: str) -> Callable[..., Any]:
         ConfigurationError: no such file, or no such kernel in it.
     """
     file, colon, name = target.rpartition(":")
-    if colon and _LAUNCH.fullmatch(name):
+    launch = _LAUNCH.fullmatch(name)
+    if colon and launch:
         raise ConfigurationError(
-            f"{target!r} names a launch", advice=f"write {target.partition('[')[0]} and --cores {name.strip(']')[-1]}"
+            f"{target!r} names a launch", advice=f"write {file}:{launch['kernel']} and --cores {launch['cores']}"
         )
     if not colon or not name.isidentifier():
         raise ConfigurationError(

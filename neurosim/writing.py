@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from neurosim.errors import ConfigurationError
 
@@ -35,3 +37,17 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if not in_place:
             draft.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write what JSON takes, for eyes and machines; ``-`` stands for the standard output.
+
+    Raises:
+        ConfigurationError: the place cannot be written.
+    """
+    text = json.dumps(content, indent=2) + "\n"
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    with replacing(path) as file:
+        file.write(text.encode())

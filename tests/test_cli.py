@@ -475,9 +475,9 @@ def test_two_cores_are_profiled_saved_and_timed_again(folder: Path, tmp_path: Pa
 
 
 def test_a_launch_in_the_target_says_how_it_is_written(folder: Path) -> None:
-    done = neurosim("profile", "double.py:double[2]", "2x16x32:float32", folder=folder)
+    done = neurosim("profile", "double.py:double[12]", "2x16x32:float32", folder=folder)
     assert done.returncode == 1
-    assert "double.py:double and --cores 2" in done.stderr
+    assert "write double.py:double and --cores 12\n" in done.stderr
 
 
 def test_more_cores_than_a_launch_has(folder: Path) -> None:

@@ -8,7 +8,6 @@ equal. Options that speak to NKI's compiler or profiler have no effect here, and
 from __future__ import annotations
 
 import functools
-import json
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from neurosim.errors import ConfigurationError, IllegalOperand, KernelError, Uns
 from neurosim.kernel import running
 from neurosim.rules import is_number
 from neurosim.run import Result, profile
-from neurosim.writing import replacing
+from neurosim.writing import write_json
 
 _PS_PER_US: Final = 1_000_000
 COMPILER: Final = frozenset(
@@ -135,8 +134,7 @@ class Measured:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"working_directory {self._folder}: {error.strerror or error}") from None
-        with replacing(self._folder / f"{result.kernel_name}.summary.json") as file:
-            file.write(json.dumps(result.summary(), indent=2).encode())
+        write_json(self._folder / f"{result.kernel_name}.summary.json", result.summary())
         result.perfetto(self._folder / f"{result.kernel_name}.trace.json.gz")
 
     def __getitem__(self, grid: Any) -> Measured:
