@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from neurosim.arguments import Arguments, check_same, outputs
 from neurosim.calls import bound as bound_call
@@ -32,14 +32,20 @@ from neurosim.kernel import Kernel, boundary, run
 from neurosim.lanes import Lanes
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
-from neurosim.rounding import Asked, asked, rounding_of
+from neurosim.rounding import ENABLE, SEED, Asked, asked, rounding_of
 from neurosim.schedules import Schedule, add_edges
 from neurosim.timing import LaunchOverhead, Timeline, TimingOptions, time
-from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
+from neurosim.versions import ENVIRONMENT, NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
     from neurosim.shadow import Shadow
     from neurosim.timing.sensitivity import Sensitivity
+
+
+PRECISE: Final = "NKI_PRECISE_FP"
+TRANSPOSES: Final = "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"
+VARIABLES: Final = (ENVIRONMENT, ENABLE, SEED, PRECISE, TRANSPOSES)
+"""Variables of the environment that a run's values or record depend on, beside the one that names the chip."""
 
 
 class Result:
@@ -248,7 +254,7 @@ def simulate(
     _check_function(function)
     _check_switches(values, precise)
     named = _named_outputs(partial_outputs)
-    target = load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
+    target = chip_of(kernel, chip)
     timing = TimingOptions(launch_overhead, schedule, throttle).check(target)
     options = _Options(
         target,
@@ -261,6 +267,11 @@ def simulate(
         *_own_options(kernel),
     )
     return Simulated(function, options, times=False)
+
+
+def chip_of(kernel: Any, chip: Any) -> Chip:
+    """Return the chip that a kernel runs on: what is asked for, else its own, else the default."""
+    return load_chip(getattr(kernel, "platform_target", None) if chip is None else chip)
 
 
 def _own_options(kernel: Any) -> tuple[Schedule, Grid, Callable[[CapacityExceeded], str] | None]:
@@ -452,19 +463,19 @@ def _without_alias_marks(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _check_environment() -> None:
     """Refuse settings that would change values and are not built."""
-    if os.environ.get("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "").lower() in ("1", "true"):
+    if os.environ.get(TRANSPOSES, "").lower() in ("1", "true"):
         raise Unsupported(
-            "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE: transposes by DMA on the tensor engine are not built yet",
+            f"{TRANSPOSES}: transposes by DMA on the tensor engine are not built yet",
             advice="unset it, or use nisa.nc_transpose",
         )
 
 
 def _is_precise(asked: bool | None) -> bool:
     """Return whether narrow formats round: as asked, else as ``NKI_PRECISE_FP`` says, else yes."""
-    setting = os.environ.get("NKI_PRECISE_FP", "")
+    setting = os.environ.get(PRECISE, "")
     if asked is None and setting not in ("", "0", "1"):
         raise ConfigurationError(
-            f"NKI_PRECISE_FP={setting!r} is neither 0 nor 1",
+            f"{PRECISE}={setting!r} is neither 0 nor 1",
             advice="unset it or set 1 for the formats as they are on hardware, 0 to keep narrow floats as float32",
         )
     return setting != "0" if asked is None else asked

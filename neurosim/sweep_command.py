@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from rich.console import Console
 
 from neurosim.errors import ConfigurationError
 from neurosim.loading import FORMS, load_kernel
-from neurosim.writing import replacing
+from neurosim.writing import write_json
 
 if TYPE_CHECKING:
     from neurosim.sweeps import Sweep
@@ -24,7 +23,7 @@ Grid = Annotated[
     typer.Option(
         "--grid",
         metavar="NAME=V1,V2,…",
-        help="Values of a parameter, of chip, nki_version or cores, or of a chip's figure; repeatable.",
+        help="Values of a parameter, a chip's figure, chip, nki_version, cores, schedule or throttle; repeatable.",
     ),
 ]
 Store = Annotated[
@@ -63,7 +62,7 @@ def sweep(
     found = load_kernel(kernel)
     axes = checked(_axes(grid or []), found)
     call = Call(found, tuple(arguments or ()), seed, values=values)
-    points = list(settings(axes, chip, None, None))
+    points = list(settings(axes, found, {"chip": chip}))
     kept = Path(f"{kernel.rpartition(':')[2]}.sweep.jsonl") if store is None else store
     out = Console(stderr=True, highlight=False)
     try:
@@ -75,7 +74,7 @@ def sweep(
     _show(result)
     out.print(f"{len(result)} points, {len(result.failed)} failed; kept in {kept}")
     if json_file is not None:
-        _write_json(result, json_file)
+        write_json(json_file, [{"point": one.point, "summary": one.summary, "error": one.error} for one in result])
     if csv_file is not None:
         result.to_csv(csv_file)
     if plot is not None:
@@ -102,6 +101,8 @@ def _axis(word: str) -> tuple[str, list[Any]]:
         raise ConfigurationError(f"--grid {word!r} is no name with values", advice="write tile_n=128,256,512")
     if name == "cores" or "." in name:
         return name, [_number(name, value) for value in values]
+    if name == "throttle":
+        return name, [_flag(name, value) for value in values]
     return name, [value if name in OPTIONS else Text(value) for value in values]
 
 
@@ -112,17 +113,19 @@ def _number(name: str, text: str) -> int | float:
     raise ConfigurationError(f"--grid {name}: {text!r} is no number")
 
 
-def _write_json(result: Sweep, path: Path) -> None:
-    rows = [{"point": one.point, "summary": one.summary, "error": one.error} for one in result]
-    with replacing(path) as file:
-        file.write((json.dumps(rows, indent=2) + "\n").encode())
+def _flag(name: str, text: str) -> bool:
+    found = {"true": True, "false": False}.get(text.lower())
+    if found is None:
+        raise ConfigurationError(f"--grid {name}: {text!r} is neither true nor false")
+    return found
 
 
 def _show(result: Sweep) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
-    console.print(result.table())
+    console = Console(highlight=False, emoji=False, markup=False)
+    if console.is_terminal:
+        console.print(result.table())
+    else:
+        typer.echo(str(result))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import neuronxcc.nki as legacy
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
@@ -119,6 +120,38 @@ def test_options_of_the_sweep_and_of_the_grid():
     assert [one.point for one in cores] == [{"cores": n, "x": "128x1024:bfloat16"} for n in (1, 2)]
 
 
+def test_how_engines_take_instructions_is_an_option(tmp_path):
+    def kernel(x, trips):
+        tile = nl.load(x)
+        for _ in range(trips):
+            first, second = (nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(2))
+            nisa.nc_matmul(dst=first, stationary=tile[:, 0:128], moving=tile[:, 0:512])
+            nisa.nc_matmul(dst=second, stationary=tile[:, 0:128], moving=nl.copy(first, dtype=x.dtype))
+
+    grid = {"trips": [8], "schedule": ["compiler", "program"], "throttle": [True, False]}
+    found = neurosim.sweep(kernel, grid, jobs=1, store=tmp_path / "kept")(X)
+    for outcome in found:
+        trips, schedule, throttle = outcome.point.values()
+        expected = neurosim.profile(kernel, values=False, schedule=schedule, throttle=throttle)(X, trips).summary()
+        assert outcome.summary == json.loads(json.dumps(expected))
+    assert len({one.summary["makespan_ps"] for one in found}) == 4
+    given = {"schedule": "program", "throttle": False}
+    (last,) = neurosim.sweep(kernel, {"trips": [8]}, jobs=1, store=tmp_path / "kept", **given)(X)
+    assert last.summary == found.outcomes[3].summary
+    with Journal(tmp_path / "kept") as journal:
+        assert len(journal.entries) == 4
+
+
+def test_a_kernel_says_its_own_chip():
+    @legacy.jit(platform_target="trn1")
+    def kernel(x, width):
+        return nl.ndarray((128, width), dtype=nl.float32, buffer=nl.private_hbm)
+
+    for asked, expected in ((None, "trn1"), ("trn2", "trn2")):
+        (found,) = neurosim.sweep(kernel, {"width": [512]}, chip=asked, jobs=1)(X)
+        assert found.summary["chip"] == expected
+
+
 def test_with_values_arrays_are_computed_on():
     x = np.full((128, 64), 3.0, np.float32)
     seen = neurosim.sweep(scale, {"width": [32]}, values=True, jobs=1)(x)
@@ -138,6 +171,8 @@ def test_with_values_arrays_are_computed_on():
         ({"chip": ["trn9"]}, "unknown chip 'trn9'"),
         ({"nki_version": ["7"]}, "7"),
         ({"cores": [0]}, "cores=0 is no number of cores"),
+        ({"schedule": ["fast"]}, "schedule='fast' is unknown"),
+        ({"throttle": ["true"]}, "throttle='true' is not a bool"),
         ({"dma.speed": [1.0]}, "dma.speed"),
         ({"dma.engine_gb_per_s": [-1.0]}, "engine_gb_per_s"),
         ({"x": [X]}, "multiple values for argument 'x'"),
@@ -248,15 +283,21 @@ def test_what_is_known_is_not_run_again(tmp_path, monkeypatch):
         {"grid": {"width": [512], "factor": [3.0]}},
         {"grid": {"width": [512], "factor": [2]}},
         {"nki_version": "0.5"},
+        {"schedule": "program"},
+        {"throttle": False},
+        {"environment": {"NEUROSIM_NKI_VERSION": "0.5"}},
+        {"environment": {"NKI_PRECISE_FP": "0"}},
         {"values": True, "x": np.ones((128, 1024), np.float32)},
         {"x": neurosim.spec((128, 512), "bfloat16")},
         {"x": neurosim.spec((128, 1024), "float16")},
     ],
     ids=str,
 )
-def test_what_changes_a_result_is_run(change, tmp_path):
+def test_what_changes_a_result_is_run(change, tmp_path, monkeypatch):
     store = tmp_path / "kept"
     swept({"width": [512]}, store=store)
+    for name, value in change.pop("environment", {}).items():
+        monkeypatch.setenv(name, value)
     x, grid = change.pop("x", X), change.pop("grid", {"width": [512]})
     swept(grid, x, store=store, **change)
     with Journal(store) as journal:
@@ -322,9 +363,13 @@ def test_a_journal_passes_over_what_is_no_entry(tmp_path):
 # -- where it runs ----------------------------------------------------------------------------------------------------
 
 
-def test_processes_give_what_one_gives():
+def test_processes_give_what_one_gives(monkeypatch):
     grid = {"width": [256, 512, 1000], "chip": ["trn1", "trn2"]}
     assert neurosim.sweep(scale, grid, jobs=2)(X) == swept(grid)
+    for version in ("0.5", "0.6"):  # the processes are there already
+        monkeypatch.setenv("NEUROSIM_NKI_VERSION", version)
+        found = neurosim.sweep(scale, {"width": [256, 512]}, jobs=2)(X)
+        assert [one.summary["nki_version"] for one in found] == [version, version]
 
 
 def test_on_a_dask_cluster(tmp_path):
@@ -369,6 +414,7 @@ def test_the_command(monkeypatch, folder, capsys):
         (("--grid", "width=1,,2"), "is no name with values"),
         (("--grid", "width=512", "--grid", "width=256"), "a name stands twice in the grid"),
         (("--grid", "cores=two"), "--grid cores: 'two' is no number"),
+        (("--grid", "throttle=off"), "--grid throttle: 'off' is neither true nor false"),
         (("--grid", "width=1x2"), "has a shape and no dtype"),
         ((), "a sweep needs a grid"),
         (("--grid", "width=512", "--store", "no/kept"), "cannot be kept there"),
@@ -383,6 +429,15 @@ def test_bad_input_of_the_command(monkeypatch, folder, capsys, words, message):
     err = capsys.readouterr().err
     assert message in err
     assert "Traceback" not in err
+
+
+def test_options_and_words_like_markup_on_the_command_line(monkeypatch, folder, capsys):
+    words = ("128x1024:bfloat16", "--jobs", "1", "--store", "kept", "--json", "-")
+    grid = ("--grid", "schedule=program", "--grid", "throttle=true,false", "--grid", "log=[red]log")
+    assert run_cli(monkeypatch, folder, *words, *grid) == 0
+    table, _, written = capsys.readouterr().out.partition("\n[\n")
+    assert [row["point"]["throttle"] for row in json.loads("[" + written)] == [True, False]
+    assert "[red]log" in table
 
 
 def test_a_sweep_of_failures_alone_fails(monkeypatch, folder, capsys):

@@ -5,19 +5,21 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from neurosim.chip import Chip
-from neurosim.devices import load_chip
 from neurosim.errors import ConfigurationError
+from neurosim.run import chip_of
 from neurosim.specs import Spec
+from neurosim.timing.options import TimingOptions
 from neurosim.versions import nki_version_of
 
-OPTIONS: Final = ("chip", "nki_version", "cores")
-"""Names that are not the kernel's parameters. A name with a point in it is a figure of the chip."""
+OPTIONS: Final = {"chip": None, "nki_version": None, "cores": None, "schedule": "compiler", "throttle": True}
+"""Names that are not the kernel's parameters, with what holds where nobody says. A name with a point in it is a figure
+of the chip."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,16 @@ class Setting:
         arguments: of the kernel, by name.
         chip: with the point's figures in it.
         nki_version, cores: None where the kernel says.
+        schedule, throttle: as :func:`neurosim.simulate` takes them.
     """
 
     labels: dict[str, Any]
-    arguments: dict[str, Any] = field(default_factory=dict)
-    chip: Chip | None = None
-    nki_version: str | None = None
-    cores: int | None = None
+    arguments: dict[str, Any]
+    chip: Chip
+    nki_version: str | None
+    cores: int | None
+    schedule: str
+    throttle: bool
 
 
 def checked(grid: Mapping[str, Iterable[Any]], kernel: Callable[..., Any]) -> dict[str, list[Any]]:
@@ -71,27 +76,33 @@ def checked(grid: Mapping[str, Iterable[Any]], kernel: Callable[..., Any]) -> di
     return found
 
 
-def settings(grid: Mapping[str, Sequence[Any]], chip: Any, nki_version: Any, cores: int | None) -> Iterator[Setting]:
+def settings(grid: Mapping[str, Sequence[Any]], kernel: Any, given: Mapping[str, Any]) -> Iterator[Setting]:
     """Yield the points of a grid, the last name's values changing fastest.
 
     Args:
         grid: as :func:`checked` returned it.
-        chip, nki_version, cores: of all points, unless the grid says.
+        kernel: whose own chip it is where nobody asks for one.
+        given: options of all points, unless the grid says.
 
     Raises:
-        ConfigurationError: an unknown chip, version or figure, or a number of cores that is none.
+        ConfigurationError: an unknown chip, version, figure or schedule, or a number of cores that is none.
     """
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))
         figures = {name: value for name, value in point.items() if "." in name}
-        target = load_chip(point.get("chip", chip))
-        asked = point.get("nki_version", nki_version)
+        options = {**OPTIONS, **given, **point}
+        chip = chip_of(kernel, options["chip"])
+        chip = chip.replace(**figures) if figures else chip
+        asked = options["nki_version"]
+        timing = TimingOptions(schedule=options["schedule"], throttle=options["throttle"]).check(chip)
         yield Setting(
             {name: label(value) for name, value in point.items()},
             {name: value for name, value in point.items() if name not in OPTIONS and name not in figures},
-            target.replace(**figures) if figures else target,
+            chip,
             None if asked is None else str(nki_version_of(asked)),
-            _cores(point.get("cores", cores)),
+            _cores(options["cores"]),
+            timing.schedule,
+            timing.throttle,
         )
 
 

@@ -7,15 +7,18 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from neurosim.errors import ConfigurationError
 from neurosim.report import units
+from neurosim.report.screen import printed
 from neurosim.writing import replacing
+
+WIDTH: Final = 160
+"""Columns of a table that is not for a terminal."""
 
 FIGURES = {
     "total_ps": "total_ps",
@@ -32,8 +35,6 @@ FIGURES = {
     "instructions": "instructions",
 }
 """Columns of a row, each with its place in a summary."""
-
-_PLOTTED = "total_ps"
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,7 @@ class Sweep:
         return table
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=160, color_system=None, highlight=False, _environ={})
-        with console.capture() as capture:
-            console.print(self.table())
-        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        return printed([self.table()], color=False, width=WIDTH).rstrip("\n")
 
     def to_csv(self, path: str | Path) -> None:
         """Write :meth:`rows` as CSV.

@@ -18,22 +18,31 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Any
 
 import cloudpickle
 import joblib
+import numpy as np
+import numpy.typing as npt
 
 from neurosim import finder
 from neurosim.errors import NeurosimError
 from neurosim.loading import check_call, parse_arguments
-from neurosim.run import profile
+from neurosim.run import VARIABLES, profile
 from neurosim.sweeps.grid import Setting
+
+Sent = npt.NDArray[np.uint8]
+"""A call as bytes: see :func:`packed`."""
 
 DIED = "WorkerDied"
 """In place of an error's name: the process that ran the point ended without a word."""
+
+
+def _environment() -> tuple[tuple[str, str | None], ...]:
+    return tuple((name, os.environ.get(name)) for name in VARIABLES)
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,7 @@ class Call:
         words: arguments as the command line has them, which are made where they are needed; ``seed`` is theirs.
         positional, named: arguments as they are.
         values: whether to compute.
+        environment: what the environment asks for; other processes may have been started with another one.
     """
 
     kernel: Any
@@ -53,6 +63,7 @@ class Call:
     positional: tuple[Any, ...] = ()
     named: tuple[tuple[str, Any], ...] = ()
     values: bool = False
+    environment: tuple[tuple[str, str | None], ...] = field(default_factory=_environment)
 
     def arguments(self, setting: Setting, *, values: bool) -> tuple[list[Any], dict[str, Any]]:
         """Return a point's arguments, positional and named.
@@ -90,7 +101,14 @@ def run_point(call: Call, setting: Setting) -> dict[str, Any]:
         warnings.simplefilter("always")
         try:
             positional, named = call.arguments(setting, values=call.values)
-            simulated = profile(call.kernel, setting.chip, values=call.values, nki_version=setting.nki_version)
+            simulated = profile(
+                call.kernel,
+                setting.chip,
+                values=call.values,
+                nki_version=setting.nki_version,
+                schedule=setting.schedule,
+                throttle=setting.throttle,
+            )
             launched = simulated if setting.cores is None else simulated[setting.cores]
             entry["summary"] = launched(*positional, **named).summary()
         except Exception as error:
@@ -111,7 +129,7 @@ def run_all(call: Call, settings: Sequence[Setting], jobs: int | None) -> Iterat
         settings: the points.
         jobs: processes at a time, -1 for one per CPU; None for what ``joblib.parallel_config`` says.
     """
-    sent = packed(call)
+    sent = np.frombuffer(packed(call), np.uint8)  # of which joblib writes one copy for all processes, where it is large
     waiting = set(range(len(settings)))
     try:
         for number, outcome in _parallel(jobs)(_task(sent, settings, number) for number in sorted(waiting)):
@@ -126,11 +144,11 @@ def _parallel(jobs: int | None) -> joblib.Parallel:
     return joblib.Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
 
 
-def _task(sent: bytes, settings: Sequence[Setting], number: int) -> Any:
+def _task(sent: Sent, settings: Sequence[Setting], number: int) -> Any:
     return joblib.delayed(_received)(sent, sys.path, os.getpid(), settings[number], number)
 
 
-def _alone(sent: bytes, settings: Sequence[Setting], number: int) -> dict[str, Any]:
+def _alone(sent: Sent, settings: Sequence[Setting], number: int) -> dict[str, Any]:
     """Run a point in a process that it may take down."""
     try:
         with joblib.parallel_config(backend="loky"):
@@ -145,15 +163,21 @@ def _alone(sent: bytes, settings: Sequence[Setting], number: int) -> dict[str, A
 
 
 def _received(
-    sent: bytes, paths: Sequence[str], sender: int, setting: Setting, number: int
+    sent: Sent, paths: Sequence[str], sender: int, setting: Setting, number: int
 ) -> tuple[int, dict[str, Any]]:
     """Run a point in the process that it was sent to."""
     if sender == os.getppid():
         _end_with(sender)
     sys.path.extend(path for path in paths if path not in sys.path)
-    force, content = pickle.loads(sent)
+    force, content = pickle.loads(sent.data)
     finder.install(force=force)  # before the kernel is unpacked: its modules import nki
-    return number, run_point(pickle.loads(content), setting)
+    call: Call = pickle.loads(content)
+    for name, value in call.environment:
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return number, run_point(call, setting)
 
 
 @lru_cache

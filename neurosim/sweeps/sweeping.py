@@ -25,6 +25,8 @@ def sweep(
     values: bool = False,
     nki_version: Any = None,
     cores: int | None = None,
+    schedule: str = "compiler",
+    throttle: bool = True,
     jobs: int | None = None,
     store: str | Path | None = None,
     progress: bool | None = None,
@@ -36,25 +38,27 @@ def sweep(
 
     Args:
         kernel: a kernel, as for :func:`neurosim.simulate`.
-        grid: by name, the values to take: of the kernel's parameters, of ``chip``, ``nki_version`` and ``cores``, and
-            of the chip's figures (``"dma.engine_gb_per_s"``). The last name changes fastest.
-        chip, nki_version, cores: of all points, unless the grid says.
+        grid: by name, the values to take: of the kernel's parameters, of ``chip``, ``nki_version``, ``cores``,
+            ``schedule`` and ``throttle``, and of the chip's figures (``"dma.engine_gb_per_s"``). The last name changes
+            fastest.
+        chip, nki_version, cores, schedule, throttle: of all points, unless the grid says.
         values: whether to compute; times need no values, and arguments may be :func:`neurosim.spec`.
         jobs: processes at a time; by default one per CPU, or what ``joblib.parallel_config`` says, which also chooses
             a Dask or Ray cluster.
         store: a file that results are added to as they come in. What it knows is not run again: a sweep that was
-            killed goes on where it stopped. Results are kept by content: kernel, arguments, chip, options, and
-            neurosim's own source.
+            killed goes on where it stopped. Results are kept by content: kernel, arguments, chip, options, what
+            the environment asks for, and neurosim's own source.
         progress: whether to show a bar on stderr; by default where that is a terminal.
 
     Raises:
         ConfigurationError: a senseless grid, arguments that the kernel does not take, a file of something else.
     """
     found = checked(grid, kernel)
+    given = {"chip": chip, "nki_version": nki_version, "cores": cores, "schedule": schedule, "throttle": throttle}
 
     def run(*args: Any, **kwargs: Any) -> Sweep:
         call = Call(kernel, positional=args, named=tuple(kwargs.items()), values=values)
-        points = list(settings(found, chip, nki_version, cores))
+        points = list(settings(found, kernel, given))
         return swept(call, tuple(found), points, jobs=jobs, store=store, progress=progress)
 
     return run
@@ -98,9 +102,9 @@ def _keys(call: Call, points: list[Setting]) -> list[str]:
     keys = []
     for setting in points:
         arguments = call.arguments(setting, values=False)
-        assert setting.chip is not None
         seed = call.seed if call.values else 0
-        keys.append(key(digest, arguments, setting.chip, [call.values, seed, setting.nki_version, setting.cores]))
+        options = [setting.nki_version, setting.cores, setting.schedule, setting.throttle, call.environment]
+        keys.append(key(digest, arguments, setting.chip, [call.values, seed, *options]))
     return keys
 
 
