@@ -10,7 +10,6 @@ from neurosim.program import Program
 from neurosim.timing.assemble import timelines
 from neurosim.timing.laws import LaunchOverhead, launch_overhead_ps
 from neurosim.timing.options import TimingOptions
-from neurosim.timing.placement import placed
 from neurosim.timing.schedule import WINDOWS
 from neurosim.timing.schedule import schedule as run
 from neurosim.timing.timeline import Account, Op, Stall, Timeline
@@ -58,7 +57,5 @@ def time(
             advice=f"run the kernel on {chip.name}: rules and results may differ there",
         )
     launch_ps = launch_overhead_ps(launch_overhead, chip)
-    if schedule == "compiler":
-        program = placed(program, chip)
     cores, tables = run(program, chip, schedule, throttle=throttle)
     return timelines(program, chip, cores, tables, schedule=schedule, throttle=throttle, launch_ps=launch_ps)

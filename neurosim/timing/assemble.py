@@ -37,6 +37,7 @@ def timelines(
     """Return a timeline per core."""
     names, every = unit_names(chip), tables.records
     owners = every.unit // len(ENGINES)
+    signatures = np.array(program.signature_ids, dtype=np.int64)
     columns: dict[str, Any] = {
         "start_ps": every.start_ps.copy(),
         "complete_ps": every.complete_ps.copy(),
@@ -62,7 +63,7 @@ def timelines(
             engines=accounts(ops, names, makespan_ps),
             records=records,
             **columns,
-            **_totals(program, chip, every["signature"][records]),
+            **_totals(program, chip, signatures[records]),
         )
     return result
 

@@ -72,19 +72,20 @@ class _Records:
 
 
 def tables_of(
-    program: Program, chip: Chip, costs: Costs, engines: Ints, window: int, **figures: int
+    program: Program, chip: Chip, costs: Costs, signatures: Ints, engines: Ints, window: int, **figures: int
 ) -> tuple[tuple[int, ...], Tables]:
     """Return the cores' numbers, and the tables of a program before anything has happened.
 
     Args:
         program, chip: what is timed, and on what.
         costs: what signatures cost.
+        signatures: by record, its signature: where its engine is another than recorded, one behind the program's.
         engines: by signature, the index of its engine.
         window: how many records an engine may look at; with more than one, engines keep the order of what they read
             and overwrite by constraints.
         figures: more columns of ``TOTALS``.
     """
-    names, made = _columns(program, costs, engines)
+    names, made = _columns(program, costs, signatures, engines)
     count, unit_count = len(program), len(names) * len(ENGINES)
     unit_records, unit_starts, positions = _streams(made.units, unit_count)
     queues, of_queue = _queues(program, made, chip.dma.queue_depth)
@@ -185,9 +186,8 @@ def _starts(counts: Ints) -> Ints:
     return starts
 
 
-def _columns(program: Program, costs: Costs, engines: Ints) -> tuple[Ints, _Records]:
+def _columns(program: Program, costs: Costs, signatures: Ints, engines: Ints) -> tuple[Ints, _Records]:
     """Return the cores' numbers, and what the constraints are made from."""
-    signatures = _column(program.signature_ids)
     names, cores = np.unique(_column(program.cores), return_inverse=True)
     names = names if len(names) else np.zeros(1, dtype=np.int64)  # an empty program has a core all the same
     units = cores * len(ENGINES) + engines[signatures]

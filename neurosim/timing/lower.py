@@ -28,6 +28,7 @@ from neurosim.timing.laws import (
     table_set,
     throttle_of,
 )
+from neurosim.timing.placement import Placement
 from neurosim.timing.timeline import ENGINES, Op
 from neurosim.work import AccumulatorRead, Control, Lanewise, Matmul, Transfer
 
@@ -60,20 +61,22 @@ _TRANSFER_TIMES: Final = (
 )
 
 
-def lower(program: Program, chip: Chip, window: int, *, throttle: bool) -> tuple[tuple[int, ...], Tables]:
-    """Return a program's cores, and the program made ready for a chip.
+def lower(
+    program: Program, placement: Placement, chip: Chip, window: int, *, throttle: bool
+) -> tuple[tuple[int, ...], Tables]:
+    """Return a program's cores, and the program made ready for a chip, its records on the engines of the placement.
 
     Engines look at ``window`` records, beginning with the first that is not issued: 1 for program order. Without
     ``throttle``, the tensor engine always has its full clock.
     """
     for signature in program.signatures:
         _check_fit(signature, chip)
-    costs = _columns([cost_of(signature, chip) for signature in program.signatures])
-    engines = np.array([_engine_index(signature) for signature in program.signatures], dtype=np.int64)
+    costs = _columns([cost_of(signature, chip) for signature in placement.signatures])
+    engines = np.array([_engine_index(signature) for signature in placement.signatures], dtype=np.int64)
     meeting_ps = nanoseconds(chip.sync.core_barrier_ns)
     figures = {"table_load_ps": table_load_ps(chip), "meeting_ps": meeting_ps}
     figures |= throttle_of(chip)._asdict() if throttle else dict.fromkeys(Throttle._fields, 0)
-    return tables_of(program, chip, costs, engines, window, **figures)
+    return tables_of(program, chip, costs, placement.numbers, engines, window, **figures)
 
 
 def _columns(costs: list[Cost]) -> Costs:

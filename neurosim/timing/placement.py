@@ -9,10 +9,8 @@ compilers of trn1 and trn2 were seen to do. GpSimd is never chosen: in public tr
 
 from __future__ import annotations
 
-import copy
-from array import array
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +29,29 @@ REACH: Final = 256
 _SHARING: Final = (Engine.vector, Engine.scalar)
 
 
-def placed(program: Program, chip: Chip) -> Program:
-    """Return a program whose shared instructions are on the engines that do them; the same one where there are none."""
+class Placement(NamedTuple):
+    """On which engines a program's records are timed; all else stays as recorded, and what depends on it stays known.
+
+    Attributes:
+        signatures: the program's, and behind them those that do the same on another engine.
+        numbers: by record, its signature.
+    """
+
+    signatures: list[Signature]
+    numbers: Ints
+
+
+def recorded(program: Program) -> Placement:
+    """Return every record on the engine that the program says."""
+    return Placement(program.signatures, np.array(program.signature_ids, dtype=np.int64))
+
+
+def placed(program: Program, chip: Chip) -> Placement:
+    """Return shared instructions on the engines that do them, and the rest as recorded."""
     shared = np.array([_is_shared(signature) for signature in program.signatures], dtype=bool)
-    numbers = np.array(program.signature_ids, dtype=np.int64)
+    numbers = recorded(program).numbers
     if not shared[numbers].any():
-        return program
+        return recorded(program)
     signatures, twins = _with_twins(program.signatures, shared)
     # by signature: what it, or its twin, takes on each of the two engines
     held_ps = np.array([[_held_ps(signature, engine, chip) for engine in _SHARING] for signature in signatures])
@@ -47,10 +62,7 @@ def placed(program: Program, chip: Chip) -> Program:
         for start in range(0, len(mine), REACH):
             records = mine[start : start + REACH]
             numbers[records] = _balanced(numbers[records], shared, own, twins, held_ps)
-    result = copy.copy(program)
-    result.signatures = signatures
-    result.signature_ids = array("i", numbers.tolist())
-    return result
+    return Placement(signatures, numbers)
 
 
 def _is_shared(signature: Signature) -> bool:

@@ -15,6 +15,7 @@ from neurosim.program import Program
 from neurosim.timing.events.loop import run
 from neurosim.timing.events.tables import Tables
 from neurosim.timing.lower import lower
+from neurosim.timing.placement import placed, recorded
 
 WINDOWS: Final = {"program": 1, "compiler": 1 << 30}
 """By name of a schedule, how many records an engine may look at, beginning with the first that is not issued."""
@@ -27,7 +28,8 @@ def schedule(program: Program, chip: Chip, order: str, *, throttle: bool) -> tup
         SimulatorBug: a record can never start.
     """
     with _collection_paused():
-        cores, tables = lower(program, chip, WINDOWS[order], throttle=throttle)
+        placement = placed(program, chip) if order == "compiler" else recorded(program)
+        cores, tables = lower(program, placement, chip, WINDOWS[order], throttle=throttle)
         run(tables)
     waiting = np.flatnonzero(tables.records["complete_ps"] < 0)
     if len(waiting):

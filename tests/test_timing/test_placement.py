@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim import dependences, lifetimes
 from neurosim.engines import Engine
 from neurosim.timing import time
-from neurosim.timing.placement import REACH, placed
+from neurosim.timing.placement import REACH, placed, recorded
 
 BOTH = frozenset({Engine.vector, Engine.scalar})
 
@@ -23,8 +24,8 @@ def share(builder, law="copy"):
     program.signatures = [replace(s, engines=BOTH) if s.instruction == law else s for s in program.signatures]
 
 
-def engines(program, law="copy"):
-    signatures = [program.signatures[number] for number in program.signature_ids]
+def engines(placement, law="copy"):
+    signatures = [placement.signatures[number] for number in placement.numbers]
     return [signature.engine.name for signature in signatures if signature.instruction == law]
 
 
@@ -73,12 +74,24 @@ def test_cores_are_balanced_apart(builder, trn2):
 def test_only_the_compilers_schedule_moves_anything(builder, trn2):
     for _ in range(6):
         builder.lanes("copy", builder.tile(512), builder.psum(512))
-    assert placed(builder.program, trn2) is builder.program  # nothing is shared
+    assert engines(placed(builder.program, trn2)) == ["vector"] * 6  # nothing is shared
     share(builder)
     busy = {schedule: time(builder.program, trn2, schedule=schedule)[0].busy_ps for schedule in ("program", "compiler")}
     assert busy["program"]["scalar"] == 0
     assert busy["compiler"]["scalar"] > 0
-    assert engines(builder.program) == ["vector"] * 6
+    assert engines(recorded(builder.program)) == ["vector"] * 6
+
+
+def test_a_program_is_analysed_once(builder, trn2, monkeypatch):
+    """Whatever is moved: dependences and lifetimes are the recorded program's, and a changed chip finds them there."""
+    for _ in range(6):
+        builder.lanes("copy", builder.tile(512), builder.psum(512))
+    share(builder)
+    before = time(builder.program, trn2)[0]
+    assert before.busy_ps["scalar"] > 0
+    for module in (dependences, lifetimes):
+        monkeypatch.setattr(module, "_compute", None)
+    assert time(builder.program, trn2.replace(vector__clock_ghz=0.5))[0].makespan_ps > before.makespan_ps
 
 
 def many_copies(x, engine=nisa.engine.unknown):
