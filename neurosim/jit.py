@@ -58,7 +58,10 @@ _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
 
 
 def _cache_key(package: Path) -> str:
-    """Hash everything that the machine code of a package depends on: its sources and ours, the compiler, the CPU."""
+    """Hash everything that the machine code of a package depends on: its sources and ours, the compiler, the CPU.
+
+    What comes from elsewhere must be an argument or in a closure, as numba notices no change of another module's.
+    """
     digest = hashlib.sha256()
     for path in (Path(__file__), *sorted(package.glob("*.py"))):
         digest.update(path.read_bytes())

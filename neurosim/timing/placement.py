@@ -49,9 +49,10 @@ def recorded(program: Program) -> Placement:
 def placed(program: Program, chip: Chip) -> Placement:
     """Return shared instructions on the engines that do them, and the rest as recorded."""
     shared = np.array([_is_shared(signature) for signature in program.signatures], dtype=bool)
-    numbers = recorded(program).numbers
+    unchanged = recorded(program)
+    numbers = unchanged.numbers
     if not shared[numbers].any():
-        return recorded(program)
+        return unchanged
     signatures, twins = _with_twins(program.signatures, shared)
     # by signature: what it, or its twin, takes on each of the two engines
     held_ps = np.array([[_held_ps(signature, engine, chip) for engine in _SHARING] for signature in signatures])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from neurosim.jit import inlined
 from neurosim.timing.events.heaps import push
+from neurosim.timing.events.names import Op, Stall
 from neurosim.timing.events.tables import MULTIPLY, TRANSFER, Table, Tables
-from neurosim.timing.timeline import Op, Stall
 
 _NONE = int(Stall.NONE)
 _DATA_ENGINE = int(Stall.DATA_ENGINE)

@@ -12,8 +12,8 @@ from neurosim.jit import compiled, inlined
 from neurosim.timing.events.engines import execute
 from neurosim.timing.events.heaps import pop, push
 from neurosim.timing.events.movement import move
+from neurosim.timing.events.names import ENGINES, Stall
 from neurosim.timing.events.tables import NEVER, Tables
-from neurosim.timing.timeline import ENGINES, Stall
 
 _NONE = int(Stall.NONE)
 _BUFFER = int(Stall.BUFFER)
