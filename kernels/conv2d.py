@@ -60,9 +60,8 @@ def convolve(out, strips, weights, biases, taps, pool):
                         accumulate=index + i + j > 0,
                     )
         result = nl.ndarray((size, rows, columns), dtype=out.dtype, buffer=nl.sbuf)
-        largest = result if pool == 1 else maxima(sums, pool)
-        bias = biases[target // nl.tile_size.pmax]
-        nisa.tensor_scalar(dst=result, data=sums if pool == 1 else largest, op0=nl.add, operand0=bias)
+        largest = sums if pool == 1 else maxima(sums, pool)
+        nisa.tensor_scalar(dst=result, data=largest, op0=nl.add, operand0=biases[target // nl.tile_size.pmax])
         nisa.dma_copy(dst=out[target : target + size, :, :], src=result)
 
 

@@ -341,9 +341,8 @@ class _Solver:
         self._connect(list(places), list(places.values()))
         for position in range(last_write + 1):
             _step(leaders[position], bool(tokens[position] & _WRITE_BIT), visited[position], edges)
-        for position in range(
-            last_write + 1, len(tokens)
-        ):  # nobody waits for these: most accesses to a tile of weights
+        # nobody waits for the reads behind the last write: most accesses to a tile of weights
+        for position in range(last_write + 1, len(tokens)):
             me = leaders[position]
             for writer in visited[position].writers.values():
                 if writer != me:

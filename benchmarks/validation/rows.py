@@ -66,11 +66,6 @@ class Row:
         return self.trust[0]
 
     @property
-    def engine(self) -> str | None:
-        """The bottleneck that was published, if it is one engine."""
-        return self.bound[0] if len(self.bound) == 1 and self.bound != ("latency",) else None
-
-    @property
     def bound_class(self) -> str:
         """The group that the row is counted in: an engine, ``latency``, or ``mixed``."""
         return self.bound[0] if len(self.bound) == 1 else "mixed"
