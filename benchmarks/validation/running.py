@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def _measure(row: Row, kernel: str, calls: tuple[Call, ...], find: Callable[[Cal
     chip = neurosim.load_chip(row.chip)
     total_ps = instructions = 0
     busy_ps: dict[str, float] = {}
-    stalls: dict[str, tuple[str, float]] = {}
+    stall_ps: dict[str, Counter[str]] = {}
     notes: list[str] = []
     for call in calls:
         program, timeline = _launch(row, chip, find(call), call)
@@ -96,10 +97,12 @@ def _measure(row: Row, kernel: str, calls: tuple[Call, ...], find: Callable[[Cal
         instructions += len(program)
         for unit, share_ps in _busy_ps(timeline):
             busy_ps[unit] = busy_ps.get(unit, 0) + share_ps
-            reason, stalled_ps = _largest_stall(timeline, unit)
-            stalls[unit] = (reason, stalled_ps / max(timeline.makespan_ps, 1))
+            waited = timeline.engines["dma0" if unit == "dma" else unit].stall_ps
+            stall_ps.setdefault(unit, Counter()).update(waited)
         notes.extend(f"{name}: {text}" for name, text in program.notes.items() if name != "Values")
     busy = {unit: share_ps / max(total_ps, 1) for unit, share_ps in busy_ps.items()}
+    largest = {unit: waits.most_common(1)[0] for unit, waits in stall_ps.items()}
+    stalls = {unit: (reason, waited_ps / max(total_ps, 1)) for unit, (reason, waited_ps) in largest.items()}
     return Outcome(row.id, kernel, total_ps / 1e6, busy, stalls, instructions, notes=tuple(notes))
 
 
@@ -147,8 +150,3 @@ def dma_active_ps(timeline: Timeline) -> int:
     reached = np.maximum.accumulate(ends)
     gaps = np.maximum(starts[1:] - reached[:-1], 0).sum()
     return int(reached[-1] - starts[0] - gaps)
-
-
-def _largest_stall(timeline: Timeline, unit: str) -> tuple[str, int]:
-    stall_ps: Mapping[str, int] = timeline.engines["dma0" if unit == "dma" else unit].stall_ps
-    return max(stall_ps.items(), key=lambda item: item[1])

@@ -183,8 +183,16 @@ def test_public_kernels_come_from_a_folder(tmp_path):
     assert (both.why_not, both.instructions) == ("", 6)
     first = run_row(dataclasses.replace(row, calls=row.calls[:1]), "public", tmp_path)
     assert 0 < first.predicted_us < both.predicted_us
+    second = run_row(dataclasses.replace(row, calls=row.calls[1:]), "public", tmp_path)
+    assert both.predicted_us == pytest.approx(first.predicted_us + second.predicted_us)
+    for found in ("busy", "stalls"):  # of all launches together
+        waits = [getattr(each, found)["vector"] for each in (first, second, both)]
+        shares = [wait if found == "busy" else wait[1] for wait in waits]
+        spent_us = [share * each.predicted_us for share, each in zip(shares, (first, second, both), strict=True)]
+        assert spent_us[2] == pytest.approx(spent_us[0] + spent_us[1])
+        assert spent_us[2] > 0
     launched = run_row(dataclasses.replace(row, launch=True), "public", tmp_path)
-    assert both.predicted_us + 10 < launched.predicted_us < both.predicted_us + 40  # two launches
+    assert launched.predicted_us == pytest.approx(both.predicted_us + 20)  # two launches
     rings = run_row(dataclasses.replace(row, static_rings=True), "public", tmp_path)
     assert rings.predicted_us != both.predicted_us
     bad = dataclasses.replace(row, calls=(Call("double", {"x": "256x64:float32"}),))
