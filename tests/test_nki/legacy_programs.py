@@ -206,10 +206,10 @@ class Maker:
         if form == 11 and not two and not mask:
             return f"nl.add({inner()}, {self.tile((counts[0], 1, counts[2]))})"
         if form == 12 and two and counts[1] > 1 and not mask:
-            name = self.pick("sum", "max", "min")
-            return f"nl.{name}({self.tile((counts[0], counts[1], self.extent(4)))}, axis=2)"
-        if form == 12 and two and counts[1] > 1 and not mask:
-            return f"nisa.tensor_reduce(np.add, {self.tile((counts[0], counts[1], self.extent(4)))}, axis=[2])"
+            summed = self.tile((counts[0], counts[1], self.extent(4)))
+            if self.odds(0.5):
+                return f"nisa.tensor_reduce(np.add, {summed}, axis=[2])"
+            return f"nl.{self.pick('sum', 'max', 'min')}({summed}, axis=2)"
         return f"nl.load({self.source(counts)}{suffix})"
 
     def cast(self):
@@ -319,15 +319,7 @@ class Maker:
         steps += [self.accumulate, self.loops]
         self.new_tile()
         for _ in range(self.random.randint(2, 6)):
-            self.pick(
-                self.new_tile,
-                self.assign,
-                self.assign,
-                self.masked_load,
-                self.masked_reduction,
-                self.accumulate,
-                self.loops,
-            )()
+            self.pick(*steps)()
         head = ["def kernel(x0, x1):"]
         rows = len(self.tiles) * 8
         self.line(f"out = nl.ndarray(({rows}, 64), dtype=np.float32, buffer=nl.{self.pick('shared_hbm', 'hbm')})")
