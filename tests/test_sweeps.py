@@ -328,6 +328,18 @@ def test_what_a_closure_holds_is_part_of_the_key():
     assert kernel_digest(made(2)) == kernel_digest(made(2)) != kernel_digest(made(3))
 
 
+def test_a_kernel_of_a_notebook_is_its_code_with_all_that_it_refers_to():
+    def digest(factor: int, call: str = "helped(x)") -> str:
+        bodies = {"helped": "FACTOR * x", "helper": call, "kernel": "helper(x)"}
+        cell = "".join(f"def {name}(x):\n    return {body}\n" for name, body in bodies.items())
+        scope = {"__name__": "__main__", "FACTOR": factor}
+        exec(compile(cell, "<cell>", "exec"), scope)
+        return kernel_digest(scope["kernel"])
+
+    assert digest(2) == digest(2)
+    assert len({digest(2), digest(3), digest(2, "helped(x + 1)")}) == 3
+
+
 def test_a_file_of_something_else_is_refused(tmp_path):
     for content in ("{}\n", "not json", '{"format": "neurosim.sweep/0"}\n', "\x00\xff"):
         (tmp_path / "kept").write_text(content, encoding="latin-1")

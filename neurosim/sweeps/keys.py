@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import inspect
 import json
-import marshal
 import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
@@ -26,6 +25,7 @@ import numpy as np
 import neurosim
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
+from neurosim.sweeps.running import Call, packed
 
 _PACKAGES = (Path(neurosim.__file__).resolve().parent, Path(neurosim.__file__).resolve().parent.parent / "isa")
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -50,15 +50,17 @@ def key(kernel_digest: str, arguments: Any, chip: Chip, options: Any) -> str:
 
 
 def kernel_digest(kernel: Any) -> str:
-    """Return a digest of all that a kernel's source says, and of what its closure and its options hold."""
+    """Return a digest of all that a kernel's source says, and of what its closure and its options hold.
+
+    A kernel without a file (of a notebook) is what another process would be sent: its code with all that it refers to.
+    """
     function = inspect.unwrap(getattr(kernel, "function", kernel))
     digest = hashlib.sha256(getattr(function, "__qualname__", repr(function)).encode())
     sources = {text for file in _files(function) if (text := _text(file)) is not None}
     for text in sorted(sources):
         digest.update(text)
-    code = getattr(function, "__code__", None)
-    if not sources and code is not None:
-        digest.update(marshal.dumps(code))
+    if not sources:
+        digest.update(packed(Call(kernel)))
     closure = inspect.getclosurevars(function).nonlocals if isinstance(function, FunctionType) else {}
     held = {name: value for name, value in closure.items() if not callable(value)}
     options = {name: repr(getattr(kernel, name, None)) for name in ("grid", "schedule", "platform_target")}

@@ -110,8 +110,7 @@ def _fill_hbm(tensor: Any, fill: Any, call: str) -> None:
 def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **options: Any) -> Tensor:
     """Return a new tensor that holds ``fill_value``; a tile is filled when it is first used."""
     _known_options("nl.full", options)
-    if not is_number(fill_value) and not isinstance(fill_value, (bool, np.bool_)):
-        raise IllegalOperand(f"nl.full: fill_value is {fill_value!r}; it must be a number")
+    number(fill_value, "fill_value", "nl.full")
     return _new("nl.full", shape, dtype, buffer, name, fill_value)
 
 
