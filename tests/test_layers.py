@@ -268,11 +268,8 @@ ROWS = (
     Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),
     Row("neurosim.report.screen", packages=("rich",)),
     Row("neurosim.report.precision_text", own=("neurosim.report",), packages=("rich",)),
-    Row(
-        "neurosim.report.precision_plot",
-        own=("neurosim.errors", "neurosim.report", "neurosim.writing"),
-        packages=("matplotlib",),
-    ),
+    Row("neurosim.report.picture", own=("neurosim.errors", "neurosim.writing"), packages=("matplotlib",)),
+    Row("neurosim.report.precision_plot", own=("neurosim.report",)),
     Row(
         "neurosim.report.occupancy",
         own=(*RECORD, "neurosim.dependences", "neurosim.timing.timeline"),
@@ -401,6 +398,7 @@ ROWS = (
             "neurosim.devices",
             "neurosim.finder",
             "neurosim.loading",
+            "neurosim.report.picture",
             "neurosim.report.screen",
             "neurosim.report.units",
             "neurosim.run",
@@ -409,7 +407,7 @@ ROWS = (
             "neurosim.writing",
         ),
         bare=("neurosim",),
-        packages=("numpy", "rich", "joblib", "cloudpickle", "matplotlib"),
+        packages=("numpy", "rich", "joblib", "cloudpickle"),
     ),
     Row(
         "neurosim.sweep_command",

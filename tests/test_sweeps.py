@@ -431,7 +431,7 @@ def test_the_command(monkeypatch, folder, capsys):
         ((), "a sweep needs a grid"),
         (("--grid", "width=512", "--store", "no/kept"), "cannot be kept there"),
         (("--grid", "width=512", "--cluster", "slurm"), "no such cluster"),
-        (("--grid", "width=512", "--plot", "out.wrong"), "no kind of picture is called wrong"),
+        (("--grid", "width=512", "--plot", "out.wrong"), "out.wrong: a plot is a .png, .svg or .pdf file"),
         (("--grid", "width=512", "--plot", "out.png", "--x", "height"), "the grid has no 'height'"),
         (("--grid", "width=512", "--csv", "no/out.csv"), "cannot write no/out.csv"),
     ],

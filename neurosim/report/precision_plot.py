@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from neurosim.errors import ConfigurationError
+from neurosim.report.picture import new_figure, write_figure
 from neurosim.report.screen import shortened
-from neurosim.writing import replacing
 
 _LEAST = 1e-9
 """Relative errors below are drawn as none."""
@@ -25,17 +23,8 @@ def plot(content: Mapping[str, Any], path: str | Path) -> None:
     Raises:
         ConfigurationError: another ending, matplotlib is missing, or the file cannot be written.
     """
-    ending = Path(path).suffix.lstrip(".").lower()
-    if ending not in ("png", "svg", "pdf"):
-        raise ConfigurationError(f"{path}: a plot is a .png, .svg or .pdf file")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigurationError(
-            "plots need matplotlib, which is not installed", advice="pip install 'neurosim-npu[report]'"
-        ) from None
     lines = [line for line in content["lines"] if line["born"] != 0.0 or line["inherited"] != 0.0]
-    figure = Figure(figsize=(10, 1.8 + 0.42 * len(lines)), layout="constrained")
+    figure = new_figure(10, 1.8 + 0.42 * len(lines))
     axes = figure.add_subplot()
     places = range(len(lines))
     for key, shift, color, label in (
@@ -57,10 +46,7 @@ def plot(content: Mapping[str, Any], path: str | Path) -> None:
     axes.set_xlabel("root mean square of the error, relative to that of the values")
     axes.set_title(f"{content['kernel']} on {content['chip']}: errors against float64", fontsize=10)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=ending, dpi=120, metadata={"Date": None} if ending != "png" else None)
-    with replacing(path) as file:
-        file.write(drawn.getvalue())
+    write_figure(figure, path)
 
 
 def _drawn(error: float | None) -> float:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from neurosim.errors import ConfigurationError
 from neurosim.report import units
+from neurosim.report.picture import new_figure, write_figure
 from neurosim.report.screen import printed
 from neurosim.writing import replacing
 
@@ -151,7 +152,7 @@ class Sweep:
         """Draw the time over one name of the grid, with a line for each combination of the others.
 
         Args:
-            path: the file to write, a picture of the kind that its ending says; None to only return the figure.
+            path: the .png, .svg or .pdf file to write; None to only return the figure.
             x: the name along the axis; by default the one with most numbers.
 
         Returns:
@@ -160,18 +161,12 @@ class Sweep:
         Raises:
             ConfigurationError: no matplotlib, no such name, no point that ran, or a file that cannot be written.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ConfigurationError(
-                "plots need matplotlib", advice="pip install 'neurosim-npu[report]', or matplotlib itself"
-            ) from None
         along = self._axis(x)
         others = [name for name in self.names if name != along]
         done = [outcome for outcome in self.outcomes if outcome.summary is not None]
         if not done:
             raise ConfigurationError("no point of the sweep ran, so that there is nothing to plot")
-        figure = Figure(figsize=(8, 5), layout="constrained")
+        figure = new_figure(8, 5)
         axes = figure.subplots()
         ticks = list(dict.fromkeys(outcome.point[along] for outcome in done))
         numbers = _are_numbers(ticks)
@@ -194,11 +189,7 @@ class Sweep:
         if others:
             axes.legend()
         if path is not None:
-            kind = Path(path).suffix.lstrip(".") or "png"
-            if kind not in figure.canvas.get_supported_filetypes():
-                raise ConfigurationError(f"{path}: no kind of picture is called {kind}", advice="name a .png or .svg")
-            with replacing(path) as file:
-                figure.savefig(file, format=kind)
+            write_figure(figure, path)
         return figure
 
     def _axis(self, x: str | None) -> str:

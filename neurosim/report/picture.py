@@ -1,0 +1,47 @@
+"""Pictures by matplotlib: which files they may be, and how they are written."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Final
+
+from neurosim.errors import ConfigurationError
+from neurosim.writing import replacing
+
+_DATES: Final = {"png": None, "svg": "Date", "pdf": "CreationDate"}
+"""By ending, what holds the day on which a picture was made."""
+
+
+def new_figure(width_in: float, height_in: float) -> Any:
+    """Return a ``matplotlib.figure.Figure`` without a window.
+
+    Raises:
+        ConfigurationError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigurationError(
+            "plots need matplotlib, which is not installed", advice="pip install 'neurosim-npu[report]'"
+        ) from None
+    return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def write_figure(figure: Any, path: str | Path) -> None:
+    """Write a figure, without the date.
+
+    Args:
+        figure: what :func:`new_figure` returned.
+        path: a file that ends in .png, .svg or .pdf.
+
+    Raises:
+        ConfigurationError: another ending, or the file cannot be written.
+    """
+    ending = Path(path).suffix.lstrip(".").lower()
+    if ending not in _DATES:
+        raise ConfigurationError(f"{path}: a plot is a .png, .svg or .pdf file")
+    drawn, date = io.BytesIO(), _DATES[ending]
+    figure.savefig(drawn, format=ending, dpi=120, metadata={date: None} if date else None)
+    with replacing(path) as file:
+        file.write(drawn.getvalue())
