@@ -35,7 +35,6 @@ U32Array = NDArray[np.uint32]
 
 _U1: Final = np.uint32(1)
 _U16: Final = np.uint32(16)
-_U31: Final = np.uint32(31)
 _SIGN: Final = np.uint32(0x80000000)
 _MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
 _INF: Final = np.uint32(0x7F800000)
