@@ -174,6 +174,7 @@ float4_e2m1fn_x4: Final = _make_packed(
     np.uint16,
     [("float4_x0_x1", np.uint8), ("float4_x2_x3", np.uint8)],
 )
+float8_e3m4: Final = _make("float8_e3m4", 18, Kind.FLOAT, ml_dtypes.float8_e3m4, (3, 4, 3))
 
 ALL: Final[tuple[DType, ...]] = (
     float32,
@@ -195,6 +196,14 @@ ALL: Final[tuple[DType, ...]] = (
     float8_e5m2_x4,
     float4_e2m1fn_x4,
 )
+"""The formats that NKI names, and so the ones that tensors have."""
+
+FORMATS: Final = (*ALL, float8_e3m4)
+"""All formats, with the one that NeuronCore-v2 has and no version of NKI names: values convert to it and from it.
+
+Source: AWS Neuron SDK, ``about-neuron/arch/neuron-features/data-types.rst``, which lists it among
+NeuronCore-v2's.
+"""
 
 PACKED: Final = (float8_e4m3fn_x4, float8_e5m2_x4, float4_e2m1fn_x4)
 """The formats that hold several values in one element, for MX matrix multiplication."""
@@ -209,7 +218,7 @@ for _dtype in (tfloat32, *PACKED):
 
 
 def of(spec: Any) -> DType | None:
-    """Return the format that ``spec`` (a DType, a name, a NumPy dtype or scalar type) names, or None."""
+    """Return the format of NKI that ``spec`` (a DType, a name, a NumPy dtype or scalar type) names, or None."""
     if isinstance(spec, DType):
         return spec
     if isinstance(spec, str):
@@ -218,3 +227,11 @@ def of(spec: Any) -> DType | None:
         return _BY_NUMPY.get(np.dtype(spec))
     except (TypeError, ValueError):  # ValueError: of something with an attribute dtype, as a tensor has
         return None
+
+
+def format_of(spec: Any) -> DType | None:
+    """Return the format that ``spec`` names, as `of` does, `float8_e3m4` included."""
+    try:
+        return float8_e3m4 if spec == float8_e3m4 or np.dtype(spec) == float8_e3m4.numpy else of(spec)
+    except (TypeError, ValueError):
+        return of(spec)

@@ -19,12 +19,14 @@ import numpy.typing as npt
 from neurosim import dtypes
 from neurosim.arrays import to_numpy
 from neurosim.dtypes import DType, Kind
+from neurosim.numerics import convert
 
 Floats = npt.NDArray[np.float64]
 
+_ROUNDED = tuple(known for known in dtypes.FORMATS if not known.is_packed)
 _SMALL_INTEGERS = tuple(np.dtype(kind) for kind in (ml_dtypes.int2, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.uint4))
 
-__all__ = ["assert_close", "assert_ulp", "ulp_distance", "ulp_of"]
+__all__ = ["assert_close", "assert_ulp", "rounded", "ulp_distance", "ulp_of"]
 
 
 def ulp_of(values: Any, dtype: Any) -> Floats:
@@ -115,6 +117,32 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
     far &= ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
     far |= np.isinf(reference) & (values != reference)  # an infinite tolerance allows nothing
     _report(far, ulp_distance(actual, expected), values, reference, f"rtol {rtol:g} and atol {atol:g}", actual)
+
+
+def rounded(values: Any, dtype: Any) -> npt.NDArray[Any]:
+    """Return values as an engine leaves them when it writes ``dtype``: through float32, rounded as in NUMERICS.md.
+
+    Unlike ``astype``, this saturates where the hardware does (float8_e4m3 at 240, integers at their limits).
+
+    Args:
+        values: numbers, any shape; rounded to float32 first, which is what engines compute in.
+        dtype: a format, its name, or a dtype of NumPy or ml_dtypes. float8_e3m4, which NKI does not name, is one.
+
+    Returns:
+        A new array of ``dtype`` (of float32 for tfloat32), of the same shape.
+
+    Raises:
+        TypeError: no such format, or a packed one.
+        UnknownBehavior: float8_e8m0fnu, and a value that is not a power of two.
+    """
+    known = dtypes.format_of(dtype)
+    if known is None or known.is_packed:
+        raise TypeError(f"{dtype!r} is no format that values are rounded to; there are {', '.join(_ROUNDED)}")
+    array = np.asarray(to_numpy(values, "values"))
+    source = dtypes.format_of(array.dtype)
+    with np.errstate(over="ignore"):
+        singles = array.astype(np.float32) if source is None else convert.cast(array, source, dtypes.float32)
+    return convert.cast(singles, dtypes.float32, known)
 
 
 def _pair(actual: Any, expected: Any, dtype: Any = None) -> tuple[Floats, Floats, Any]:

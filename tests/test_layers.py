@@ -293,7 +293,11 @@ ROWS = (
     Row("neurosim.objects"),
     Row("neurosim.arrays", own=FORMATS, packages=("numpy", "ml_dtypes")),
     Row("neurosim.specs", own=FORMATS),
-    Row("neurosim.testing", own=("neurosim.dtypes", "neurosim.arrays"), packages=("numpy", "ml_dtypes")),
+    Row(
+        "neurosim.testing",
+        own=("neurosim.dtypes", "neurosim.arrays", "neurosim.numerics"),
+        packages=("numpy", "ml_dtypes"),
+    ),
     Row(
         "neurosim.arguments",
         own=(

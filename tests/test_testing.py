@@ -7,6 +7,9 @@ import sys
 from typing import Any
 
 import ml_dtypes
+import nki
+import nki.isa as nisa
+import nki.language as nl
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +17,8 @@ from hypothesis import strategies as st
 
 import neurosim
 from neurosim import dtypes
-from neurosim.testing import assert_close, assert_ulp, ulp_distance, ulp_of
+from neurosim.errors import UnknownBehavior
+from neurosim.testing import assert_close, assert_ulp, rounded, ulp_distance, ulp_of
 
 FLOATS = [dtype for dtype in dtypes.ALL if dtype.is_float and dtype != dtypes.tfloat32]  # its arrays are float32's
 SMALL = [dtype for dtype in FLOATS if dtype.size_bytes <= 2]
@@ -197,3 +201,47 @@ def test_torch_tensors() -> None:
     assert_ulp(torch.ones(4, dtype=torch.bfloat16), torch.ones(4, dtype=torch.float64), 0)
     with pytest.raises(AssertionError, match="ulp of bfloat16"):
         assert_ulp(torch.full((4,), 1.5, dtype=torch.bfloat16), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("float8_e3m4", [15.5, -15.5, 1.0, np.inf]),
+        (ml_dtypes.float8_e3m4, [15.5, -15.5, 1.0, np.inf]),
+        (ml_dtypes.float8_e4m3, [240.0, -240.0, 1.0, np.inf]),
+        ("tfloat32", [999936.0, -999936.0, 1.0, np.inf]),
+        (np.int8, [127, -128, 1, 127]),
+    ],
+)
+def test_rounded_as_engines_write(dtype: Any, expected: list[float]) -> None:
+    got = rounded([1e6, -1e6, 1.03125 if dtype != "tfloat32" else 1.0, np.inf], dtype)
+    assert got.astype(np.float64).tolist() == expected
+
+
+def test_rounded_is_what_a_kernel_writes() -> None:
+    x = np.random.default_rng(3).standard_normal((4, 64), np.float32) * 300
+
+    @nki.jit
+    def narrowed(x):  # type: ignore[no-untyped-def]
+        tile = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+        short = nl.ndarray(x.shape, dtype=nl.float8_e4m3, buffer=nl.sbuf)
+        out = nl.ndarray(x.shape, dtype=nl.float8_e4m3, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=tile, src=x)
+        nisa.tensor_copy(dst=short, src=tile)
+        nisa.dma_copy(dst=out, src=short)
+        return out
+
+    output = neurosim.simulate(narrowed)(x).outputs
+    assert np.array_equal(output.view(np.uint8), rounded(x, nl.float8_e4m3).view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn_x4", "float64", "posit8"])
+def test_no_format_to_round_to(dtype: str) -> None:
+    with pytest.raises(TypeError, match=f"'{dtype}' is no format that values are rounded to; there are float32, "):
+        rounded([1.0], dtype)
+
+
+def test_a_scale_that_is_no_power_of_two() -> None:
+    assert rounded([4.0], "float8_e8m0fnu").view(np.uint8).tolist() == [129]
+    with pytest.raises(UnknownBehavior, match=re.escape("3.0 as float8_e8m0fnu")):
+        rounded([3.0], "float8_e8m0fnu")

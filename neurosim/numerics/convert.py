@@ -3,7 +3,7 @@
 Rounding (facts: nki_api.md 3.7; NKI 0.6 release notes for integers):
 
 * float to float: to nearest, ties to even, denormals kept. bfloat16 and float16 overflow to Inf as IEEE 754 says;
-  the 8-bit formats saturate to their largest finite value (240, 448, 57344), *assumed* from "clamps to 240 on
+  the 8-bit formats saturate to their largest finite value (15.5, 240, 448, 57344), *assumed* from "clamps to 240 on
   write". Inf stays Inf where the format has one, and is NaN in float8_e4m3fn. NaN becomes the canonical quiet NaN
   of the format, its sign kept.
 * float to integer: to nearest, ties to even, saturating. NaN becomes 0 (*assumed*).
@@ -98,7 +98,9 @@ class SmallFloat:
 
 
 _SMALL: Final = {
-    dtype: SmallFloat(dtype) for dtype in (dtypes.float16, dtypes.float8_e4m3, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+    dtype: SmallFloat(dtype)
+    for dtype in dtypes.FORMATS
+    if dtype.is_float and dtype.size_bytes < 4 and dtype != dtypes.bfloat16
 }
 
 

@@ -45,7 +45,7 @@ _MULTIPLIER_1: Final = np.uint64(0xCD9E8D57)
 _WEYL_0: Final = np.uint64(0x9E3779B9)
 _WEYL_1: Final = np.uint64(0xBB67AE85)
 
-_LAYOUTS: Final = {dtype: SmallFloat(dtype) for dtype in dtypes.ALL if dtype.is_float and dtype.mantissa_bits < 23}
+_LAYOUTS: Final = {dtype: SmallFloat(dtype) for dtype in dtypes.FORMATS if dtype.is_float and dtype.mantissa_bits < 23}
 
 
 @compiled

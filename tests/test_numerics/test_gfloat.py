@@ -19,22 +19,27 @@ from neurosim.numerics import convert, mx
 gfloat = pytest.importorskip("gfloat")
 formats = pytest.importorskip("gfloat.formats")
 
-#: gfloat names OCP's formats alone; the one that ends at 240 has Inf and NaN at its highest exponent, as float16 has.
-E4M3 = gfloat.FormatInfo(
-    "e4m3",
-    8,
-    4,
-    bias=7,
-    is_signed=True,
-    domain=gfloat.Domain.Extended,
-    has_nz=True,
-    num_high_nans=7,
-    has_subnormals=True,
-    is_twos_complement=False,
+#: gfloat names OCP's formats alone; those that end at 15.5 and 240 have Inf and NaN at their highest exponent, as
+#: float16 has.
+E3M4, E4M3 = (
+    gfloat.FormatInfo(
+        f"e{exponent_bits}m{mantissa_bits}",
+        8,
+        mantissa_bits + 1,
+        bias=bias,
+        is_signed=True,
+        domain=gfloat.Domain.Extended,
+        has_nz=True,
+        num_high_nans=(1 << mantissa_bits) - 1,
+        has_subnormals=True,
+        is_twos_complement=False,
+    )
+    for exponent_bits, mantissa_bits, bias in ((3, 4, 3), (4, 3, 7))
 )
 LAYOUTS = {
     dtypes.bfloat16: formats.format_info_bfloat16,
     dtypes.float16: formats.format_info_binary16,
+    dtypes.float8_e3m4: E3M4,
     dtypes.float8_e4m3: E4M3,
     dtypes.float8_e4m3fn: formats.format_info_ocp_e4m3,
     dtypes.float8_e5m2: formats.format_info_ocp_e5m2,

@@ -13,7 +13,7 @@ from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.numerics import convert, reference, stochastic
 
-FORMATS = [dtype for dtype in dtypes.ALL if stochastic.is_rounded(dtype)]
+FORMATS = [dtype for dtype in dtypes.FORMATS if stochastic.is_rounded(dtype)]
 UNUSED_BITS = {dtypes.tfloat32: 13}
 WORDS = 1 << 32
 
