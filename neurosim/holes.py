@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,9 @@ def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
     )
 
 
-def check_owners(mnemonic: str, name: str, tensor: NkiTensor, allocations: Sequence[Allocation], strict: bool) -> None:
+def check_owners(
+    mnemonic: str, name: str, tensor: NkiTensor, addressed: Mapping[int, Allocation], strict: bool
+) -> None:
     """Check that what is read was not last written through another tensor at the same addresses.
 
     Some elements may be left of an older tensor unless the operand is ``strict``: to this one nobody wrote them.
@@ -46,7 +48,7 @@ def check_owners(mnemonic: str, name: str, tensor: NkiTensor, allocations: Seque
     last = int(owners.max())
     if last < allocation.index and not strict and not owners.all():
         return
-    other = allocations[last - 1]
+    other = addressed[last]
     what = "was overwritten through" if last > allocation.index else "was not written since"
     raise Uninitialized(
         f"{mnemonic}: {name} {tensor.describe()} {what} {other.describe()}",

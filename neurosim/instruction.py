@@ -253,15 +253,15 @@ class Instruction(ABC):
         holes: Holes = {}
         slots: list[int] = []
         origin: HoleOrigin | None = None
-        allocations = kernel.allocations
+        marks = kernel.marks
         for name, tensor, operand in tensors:
             allocation = tensor.allocation
-            if allocation.index > len(allocations) or allocations[allocation.index - 1] is not allocation:
+            if allocation.index > len(marks) or marks[allocation.index - 1] is not allocation.mark:
                 kernel.check_allocation(self.mnemonic, name, tensor)
             storage = allocation.storage
             if operand.access is Access.READ:
                 if allocation.is_planed:
-                    check_owners(self.mnemonic, name, tensor, allocations, operand.strict or operand is USED)
+                    check_owners(self.mnemonic, name, tensor, kernel.addressed, operand.strict or operand is USED)
                 if (storage.state < WRITTEN or allocation.is_planed) and operand is not USED:
                     mask = tensor.unwritten() if isinstance(tensor, IndirectTensor) else storage.unwritten(tensor)
                     if mask is not None:

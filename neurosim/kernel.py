@@ -58,7 +58,7 @@ class Body:
     Attributes:
         first: number of the first allocation that is made in it.
         actions: what it does in order, each with the call stack of its line.
-        tensors: what it allocates, once it is traced; each trip finds them unwritten.
+        tensors: what it allocates; each trip finds them unwritten.
     """
 
     first: int
@@ -86,6 +86,9 @@ class Kernel:
         whiles: loops on the device that ``while`` statements run, and whose body is being traced now.
         lanes: what gives instructions access to values, where it is not :class:`neurosim.lanes.Lanes`.
         dry: whether instructions are checked and traced only, since the trip that they are in does not happen.
+        marks: one per allocation, in order. Only the kernel's own views hold allocations, so that the bytes of a tile
+            that no variable holds any more are free, however many tiles a kernel makes.
+        addressed: by index, the allocations that have an address, whose bytes another may have overwritten.
     """
 
     chip: Chip
@@ -104,7 +107,8 @@ class Kernel:
     lanes: Callable[[Kernel, Engine], Any] | None = None
     dry: bool = False
     signatures: dict[Any, Any] = field(default_factory=dict)
-    allocations: list[Allocation] = field(default_factory=list)
+    marks: list[object] = field(default_factory=list)
+    addressed: dict[int, Allocation] = field(default_factory=dict)
     _repeated: int = -1  # the call stack of what is done again in a later trip
     _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
     _left: list[tuple[int, int]] = field(default_factory=list)  # allocations of bodies that were left
@@ -126,7 +130,8 @@ class Kernel:
         return replace(
             self,
             core=core,
-            allocations=self.allocations.copy(),
+            marks=self.marks.copy(),
+            addressed={},
             _planes={},
             _covered={},
             _registers={},
@@ -232,7 +237,7 @@ class Kernel:
                     f"nl.ndarray: buffer={memory!r} is not a memory",
                     advice="use nl.sbuf, nl.psum or nl.shared_hbm",
                 )
-            index = len(self.allocations) + 1
+            index = len(self.marks) + 1
             name = checked_name(name) or default_name(memory, index)
             if memory.is_hbm:
                 row_bytes = format_.size_bytes
@@ -284,7 +289,7 @@ class Kernel:
         A tensor is the same in each program when it has the same name, or without one when it is allocated at the
         same place of the kernel, as often as there.
         """
-        named = info.name != default_name(info.memory, len(self.allocations) + 1)
+        named = info.name != default_name(info.memory, len(self.marks) + 1)
         place = info.name if named else info.stack
         count = self._occurrences[place] = self._occurrences.get(place, 0) + 1
         found = self.shared.get((place, count))
@@ -318,7 +323,7 @@ class Kernel:
         stack: int,
         role: str,
     ) -> NkiTensor:
-        index = len(self.allocations) + 1
+        index = len(self.marks) + 1
         allocation = Allocation(
             storage,
             name,
@@ -333,7 +338,12 @@ class Kernel:
             index,
             role,
         )
-        self.allocations.append(allocation)
+        self.marks.append(allocation.mark)
+        if allocation.is_planed:
+            self.addressed[index] = allocation
+        if role != "input":  # constants stay what they are
+            for body in self.bodies:
+                body.tensors.append(allocation)
         return whole(allocation)
 
     def _check_on_chip(self, shape: tuple[int, ...], dtype: DType, memory: Memory, name: str) -> int:
@@ -416,7 +426,7 @@ class Kernel:
 
     def scalar_register(self, name: str = "") -> Allocation:
         """Allocate a sequencer's register: one scalar that instructions read and write like memory."""
-        name = name or f"register_{len(self.allocations) + 1}"
+        name = name or f"register_{len(self.marks) + 1}"
         return self._register((1,), dtypes.int32, Memory.state, name, 4, None, "state").allocation
 
     # -- loops on the device --------------------------------------------------------------------------------------
@@ -430,17 +440,15 @@ class Kernel:
 
     def begin_body(self) -> Body:
         """Begin to trace the body of a loop on the device."""
-        body = Body(len(self.allocations) + 1)
+        body = Body(len(self.marks) + 1)
         self.bodies.append(body)
         self._inside.append(body)
         return body
 
     def end_body(self) -> None:
         """End the innermost body that is being traced."""
-        body = self.bodies.pop()
+        self.bodies.pop()
         self._inside.pop()
-        made = self.allocations[body.first - 1 :]
-        body.tensors = [allocation for allocation in made if allocation.role != "input"]  # constants stay what they are
 
     def repeat(self, body: Body) -> None:
         """Do again what a loop's body did when it was traced, each part at its own line."""
@@ -467,7 +475,7 @@ class Kernel:
     def check_allocation(self, call: str, name: str, tensor: NkiTensor) -> None:
         """Refuse a tensor of another run, or of another core's program."""
         index = tensor.allocation.index
-        if index > len(self.allocations) or self.allocations[index - 1] is not tensor.allocation:
+        if index > len(self.marks) or self.marks[index - 1] is not tensor.allocation.mark:
             other = "on another core or " if self.team is not None else ""
             raise IllegalOperand(
                 f"{call}: {name} {tensor.describe()} was allocated {other}in another run of a kernel",

@@ -9,7 +9,7 @@ Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -73,6 +73,7 @@ class Storage:
     """
 
     __slots__ = (
+        "__weakref__",
         "_buffer",
         "_granule",
         "_owners",
@@ -293,6 +294,7 @@ class Allocation:
         stack: id of the call stack that allocated it.
         frames: that call stack, innermost first.
         index: number of the allocation in its kernel, from 1.
+        mark: what its kernel knows it by, while the tensor and its bytes are gone as soon as nobody holds them.
     """
 
     storage: Storage
@@ -307,6 +309,7 @@ class Allocation:
     frames: tuple[Frame, ...]
     index: int
     role: str = "tile"
+    mark: object = field(default_factory=object)
 
     @property
     def is_planed(self) -> bool:

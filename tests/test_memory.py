@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import resource
+import weakref
 
 import ml_dtypes
+import nki
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
@@ -527,3 +529,24 @@ def test_a_narrowing_copy_onto_its_own_source_reads_first():
         return store(target)
 
     assert (run(kernel) == np.arange(1, 21)).all()
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_bytes_of_a_tile_are_free_once_no_variable_holds_it(cores):
+    made = []
+
+    def kernel():
+        total = nl.ndarray((4, 8), nl.float32)
+        nisa.memset(dst=total, value=0.0)
+        for _ in range(5):
+            tile = nl.ndarray((4, 8), nl.float32)
+            made.append(weakref.ref(tile.allocation.storage))
+            nisa.memset(dst=tile[:, 0:4], value=1.0)
+            nisa.memset(dst=tile[:, 4:8], value=2.0)
+            nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+        assert sum(storage() is not None for storage in made) == 1  # the last
+        made.clear()
+        return store(total)
+
+    total = run(nki.jit(kernel)[cores])
+    np.testing.assert_array_equal(total, np.repeat([[5.0, 10.0]], 4, axis=0).repeat(4, axis=1))

@@ -65,7 +65,7 @@ def shared_constant(constant: Any) -> NkiTensor:
         )
     if source.size == 0 or source.ndim == 0:
         raise IllegalOperand(f"{call}: an array of shape {source.shape}", advice="it needs an element and an axis")
-    name = f"constant_{len(kernel.allocations) + 1}"
+    name = f"constant_{len(kernel.marks) + 1}"
     array = np.array(source, order="C")  # the kernel may change it, and so may the caller
     with kernel.located():
         return kernel.adopt(array.shape, dtype, array.nbytes, array_bytes(array), name)

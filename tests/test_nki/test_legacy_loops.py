@@ -1,5 +1,6 @@
 """``affine_range``: iterations that need each other are refused, reductions and what only looks like it are not."""
 
+import weakref
 from pathlib import Path
 
 import neuronxcc.nki as nki
@@ -173,3 +174,25 @@ def test_loop_reduce_needs_its_tile():
 
     with pytest.raises(Unsupported, match=r"write tile\[\.\.\.\] = nl.loop_reduce"):
         kernel(numbers(8, 8))
+
+
+@pytest.mark.parametrize("loop", [nl.affine_range, nl.sequential_range])
+def test_bytes_of_a_tile_are_free_once_no_variable_holds_it(loop):
+    made = []
+
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in loop(4):
+            x = nl.ndarray((nl.par_dim(8), 16), dtype=a.dtype, buffer=nl.sbuf)
+            x[:, 0:8] = nl.load(a[:, nl.ds(i * 16, 8)])  # binds a result to a part of a tile
+            x[:, 8:16] = nl.load(a[:, nl.ds(i * 16 + 8, 8)])
+            y = nl.add(x, x)
+            made.extend(weakref.ref(view.resolve("test").allocation.storage) for view in (x, y))
+            nl.store(out[:, nl.ds(i * 16, 16)], y)
+        del x, y
+        assert not any(storage() for storage in made)
+        return out
+
+    np.testing.assert_array_equal(kernel(numbers(8, 64)), 2 * numbers(8, 64))
+    assert len(made) == 8

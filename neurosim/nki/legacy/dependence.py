@@ -9,14 +9,17 @@ Source: NKI 0.1 documentation, ``nki.language.affine_range`` and ``sequential_ra
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from neurosim.errors import LoopCarriedDependence
+from neurosim.memory import Storage
 from neurosim.view import NkiTensor
 
 
@@ -45,13 +48,14 @@ class _Writers:
     Attributes:
         uniform: of the last write of everything.
         granule: bytes.
-        parts: by pattern, later writes in their order; the same pattern again replaces what was there.
+        parts: by pattern, later writes in their order; the same pattern again replaces what was there. Only of tensors
+            with an address is the view kept: their storage outlives them, and others are not to be kept from going.
         each: a number per granule, once a read has to know.
     """
 
     uniform: int
     granule: int
-    parts: dict[Any, tuple[NkiTensor, int]] = field(default_factory=dict)
+    parts: dict[Any, tuple[NkiTensor | None, int]] = field(default_factory=dict)
     each: npt.NDArray[np.uint32] | None = None
 
     def add(self, tensor: NkiTensor, number: int) -> None:
@@ -59,9 +63,12 @@ class _Writers:
         if self.each is not None:
             self.granules(tensor)[...] = number
             return
-        key = tensor.shape, tensor.steps, tensor.start_partition, tensor.offset_bytes, tensor.dtype
+        pattern = tensor.dtype, tensor.shape, tensor.steps, tensor.partition_axis
+        start = tensor.relative_partition, tensor.free_offset
+        is_planed = tensor.allocation.is_planed
+        key = (*pattern, *start, tensor.allocation.index if is_planed else 0)
         self.parts.pop(key, None)
-        self.parts[key] = tensor, number
+        self.parts[key] = tensor if is_planed else None, number
         if len(self.parts) > _LOGGED:
             self.granules(tensor)
 
@@ -75,8 +82,8 @@ class _Writers:
             storage = tensor.allocation.storage
             self.each = np.full(storage.size_bytes // self.granule, self.uniform, np.uint32)
             parts, self.parts = self.parts, {}
-            for part, number in parts.values():
-                self.granules(part)[...] = number
+            for key, (part, number) in parts.items():
+                self.granules(NkiTensor(tensor.allocation, *key[:-1]) if part is None else part)[...] = number
         if not tensor.aligned_to(self.granule):
             self.each = np.repeat(self.each, self.granule)
             self.granule = 1
@@ -89,8 +96,8 @@ class Tracker:
 
     _loops: list[_Loop] = field(default_factory=list)
     _count: int = 1
-    _writers: dict[int, _Writers] = field(default_factory=dict)
-    _stacks: dict[int, int] = field(default_factory=dict)
+    _writers: WeakKeyDictionary[Storage, _Writers] = field(default_factory=WeakKeyDictionary)
+    _stacks: array[int] = field(default_factory=lambda: array("q", [-1]))  # by number, where it is
 
     def affine(self, numbers: range, flush: Callable[[], None]) -> Iterator[LoopIndex]:
         """Yield the numbers of an ``affine_range``, and know the iteration meanwhile.
@@ -108,10 +115,13 @@ class Tracker:
             flush()
         finally:
             self._loops.remove(loop)
+            if not self._loops:
+                self._writers.clear()  # no loop that is yet to come has these for its own
 
     def take(self) -> int:
         """Return a number for a write that belongs here and comes later."""
         number, self._count = self._count, self._count + 1
+        self._stacks.append(-1)
         return number
 
     def wrote(self, tensor: NkiTensor, kernel: Any, number: int | None = None) -> None:
@@ -120,14 +130,14 @@ class Tracker:
             return
         storage = tensor.allocation.storage
         if number is None:
-            number, self._count = self._count, self._count + 1
+            number = self.take()
         self._stacks[number] = kernel.stack()
-        writers = self._writers.get(storage.id)
         if tensor.size_bytes == storage.size_bytes and tensor.is_injective():
-            self._writers[storage.id] = _Writers(number, tensor.dtype.size_bytes)
+            self._writers[storage] = _Writers(number, tensor.dtype.size_bytes)
             return
+        writers = self._writers.get(storage)
         if writers is None:
-            writers = self._writers[storage.id] = _Writers(0, tensor.dtype.size_bytes)
+            writers = self._writers[storage] = _Writers(0, tensor.dtype.size_bytes)
         writers.add(tensor, number)
 
     def reads(self, tensor: NkiTensor, kernel: Any, call: str) -> None:
@@ -138,7 +148,7 @@ class Tracker:
         """
         if not self._loops or tensor.is_indirect():
             return
-        writers = self._writers.get(tensor.allocation.storage.id)
+        writers = self._writers.get(tensor.allocation.storage)
         if writers is None:
             return
         if writers.each is None and not any(

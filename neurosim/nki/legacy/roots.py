@@ -181,7 +181,7 @@ class Fresh(Root):
         if tensor.dtype != self.dtype:
             self._lost = f"as {tensor.dtype}"
         else:
-            self._run.bound.setdefault(tensor.allocation.storage.id, []).append((weakref.ref(self), tensor))
+            self._run.bound.setdefault(tensor.allocation.storage, []).append(weakref.ref(self))
 
     def tile(self, block: tuple[int, ...], overwrites: bool = False) -> NkiTensor:
         """Return where the result is.
@@ -198,26 +198,25 @@ class Fresh(Root):
             )
         return self._tensor
 
-    def lose(self) -> None:
-        """Note that what it was assigned to was overwritten."""
+    def lose_if(self, tensor: NkiTensor) -> bool:
+        """Note that a view is about to be overwritten; return whether what this was assigned to is in it."""
+        if self._tensor is None or not _overlap(self._tensor, tensor):
+            return False
         self._lost = "to a tile that was overwritten since"
+        return True
 
 
 def outdate(run: Run, tensor: NkiTensor) -> None:
     """Note that a view is about to be overwritten: results that stand there are lost."""
-    bound = run.bound.get(tensor.allocation.storage.id)
+    bound = run.bound.get(tensor.allocation.storage)
     if not bound:
         return
-    kept = []
-    for reference, place in bound:
-        root = reference()
-        if root is None:
-            continue
-        if _overlap(place, tensor):
-            root.lose()
-        else:
-            kept.append((reference, place))
-    run.bound[tensor.allocation.storage.id] = kept
+    results = [reference() for reference in bound]
+    bound[:] = [
+        reference
+        for reference, result in zip(bound, results, strict=True)
+        if result is not None and not result.lose_if(tensor)
+    ]
 
 
 def _overlap(one: NkiTensor, other: NkiTensor) -> bool:

@@ -19,6 +19,7 @@ from neurosim.kernel import Kernel
 from neurosim.nki.legacy.dependence import Tracker
 
 if TYPE_CHECKING:
+    from neurosim.memory import Storage
     from neurosim.nki.legacy.roots import Fresh
     from neurosim.view import NkiTensor
 
@@ -35,7 +36,7 @@ class Run:
         kernel: the machine's side of it.
         tracker: who wrote what in which iteration.
         pending: the result that has no place yet.
-        bound: results that stand in a tile they were assigned to, by storage.
+        bound: results that stand in a tile they were assigned to, by storage; no longer than the storage or the result.
         seed: of the random functions, None before one is set.
         ones: a row of ones by its length, for matmuls that spread a row over partitions.
         view_of: makes a view of a root.
@@ -44,7 +45,9 @@ class Run:
     kernel: Kernel
     tracker: Tracker = field(default_factory=Tracker)
     pending: Fresh | None = None
-    bound: dict[int, list[tuple[weakref.ref[Fresh], NkiTensor]]] = field(default_factory=dict)
+    bound: weakref.WeakKeyDictionary[Storage, list[weakref.ref[Fresh]]] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
     seed: Any = None
     ones: dict[int, NkiTensor] = field(default_factory=dict)
     view_of: Callable[[Any], Any] = field(default=lambda root: root)
