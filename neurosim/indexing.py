@@ -10,6 +10,7 @@ import numpy as np
 
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
+from neurosim.ranges import AffineRange
 
 if TYPE_CHECKING:
     from neurosim.view import NkiTensor
@@ -76,7 +77,7 @@ def by_register(tensor: NkiTensor, keys: list[Any]) -> NkiTensor:
 def interval(tensor: NkiTensor, axis: int, entry: Any) -> tuple[int, int, int, bool]:
     """Return (start, extent, stride, whether the axis goes away) of one index."""
     extent = tensor.shape[axis]
-    if isinstance(entry, range):  # t[nl.affine_range(128), nl.affine_range(512)]
+    if isinstance(entry, (range, AffineRange)):  # t[nl.affine_range(128), nl.affine_range(512)]
         entry = slice(entry.start, entry.stop, entry.step)
     if isinstance(entry, slice):
         if entry == slice(None):

@@ -151,6 +151,26 @@ class DeviceTrip:
 
 
 @dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration of a loop over ``nl.affine_range``, as Python ran it.
+
+    Attributes:
+        entered: number of the iteration that this one's loop began with, which is 0 of it.
+        core: which core ran it.
+        stack: id of the call stack at the loop.
+        number: which iteration since the loop was entered, from 0.
+        first, end: records, the end exclusive; of the core's own.
+    """
+
+    entered: int
+    core: int
+    stack: int
+    number: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One recorded instruction, as a consumer sees it.
 
@@ -175,6 +195,7 @@ class Program:
         nki_version: the version of NKI whose semantics it asked for.
         signatures, stacks, storages, names: interned tables that columns point into.
         trips: trips of loops that run on the device, in the order they began.
+        iterations: of loops whose source says that these are independent, in the order they began.
         edges: explicit (consumer, producer) record pairs.
         meetings: by meeting of cores, its first record and how many it has, one after the other, a core each.
         notes: what a reader of the record should know, by heading.
@@ -188,6 +209,7 @@ class Program:
         self.stacks: list[tuple[Frame, ...]] = []
         self.storages: list[StorageInfo] = []
         self.trips: list[DeviceTrip] = []
+        self.iterations: list[Iteration] = []
         self.names: dict[int, str] = {}
         self.edges: list[tuple[int, int]] = []
         self.meetings: list[tuple[int, int]] = []

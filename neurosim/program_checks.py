@@ -37,6 +37,7 @@ def check(program: Program) -> None:
     for number, trip in enumerate(program.trips):
         if not (-1 <= trip.parent < number and 0 <= trip.stack < len(program.stacks) and trip.number >= 0):
             raise Malformed(f"a trip of a loop that cannot be: {trip}")
+    _check_iterations(program)
     for signature in program.signatures:
         _check_signature(signature)
     _check_operands(program)
@@ -46,6 +47,22 @@ def check(program: Program) -> None:
     total = sum(count * amount for count, amount in zip(counts.tolist(), amounts, strict=True))
     if total > _MOST_WORK:
         raise Malformed(f"{total} elements and bytes of work")
+
+
+def _check_iterations(program: Program) -> None:
+    """Check that iterations are of their loop, one after the other, and hold records that there are."""
+    for index, one in enumerate(program.iterations):
+        if not (
+            0 <= one.entered <= index
+            and (one.number == 0) == (one.entered == index)
+            and program.iterations[one.entered].stack == one.stack
+            and program.iterations[one.entered].core == one.core
+            and one.number >= 0
+            and 0 <= one.stack < len(program.stacks)
+            and program.stacks[one.stack]
+            and 0 <= one.first <= one.end <= len(program)
+        ):
+            raise Malformed(f"an iteration of a loop that cannot be: {one}")
 
 
 def _check_meetings(program: Program) -> None:

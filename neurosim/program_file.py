@@ -5,10 +5,10 @@ A file is a zip archive with these members, of which NumPy reads the columns (``
 - ``header.json``: ``format``, ``version``, the writer's ``neurosim``, chip and generation, ``nki_version``, the number
   of ``records`` and ``operands``, and ``shapes``: the fields of the records within the tables. Version or shapes that
   are not those of the reader are refused.
-- ``tables.json``: ``signatures``, ``stacks``, ``storages`` as :mod:`neurosim.encoding` writes them, ``names`` (pairs
-  of record and name), ``meetings`` (pairs of first record and number of records), ``notes``, and ``sources``: the text
-  of the kernel's files, so that loops and source lines are known where the files are not. A frame's ``path`` is a
-  number of one of them.
+- ``tables.json``: ``signatures``, ``stacks``, ``storages``, ``trips``, ``iterations`` as :mod:`neurosim.encoding`
+  writes them, ``names`` (pairs of record and name), ``meetings`` (pairs of first record and number of records),
+  ``notes``, and ``sources``: the text of the kernel's files, so that loops and source lines are known where the files
+  are not. A frame's ``path`` is a number of one of them.
 - a column per attribute of :class:`Program`, each ``.npy``, little-endian and of one axis: ``signature_ids``,
   ``stack_ids``, ``blocks``, ``trip_ids`` int32, ``cores`` int8 per record; ``slots`` int64, storage and byte offset per
   operand; ``edges`` int64, consumer and producer per explicit edge.
@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 import neurosim
 from neurosim.encoding import Malformed, decoder, encoder, shapes
 from neurosim.errors import ConfigurationError
-from neurosim.program import DeviceTrip, Frame, Program, Signature, StorageInfo
+from neurosim.program import DeviceTrip, Frame, Iteration, Program, Signature, StorageInfo
 from neurosim.program_checks import check, check_range
 from neurosim.versions import nki_version_of
 from neurosim.writing import replacing
 
 FORMAT: Final = "neurosim.program"
-VERSION: Final = 4
+VERSION: Final = 5
 """Changes with the members of the archive; fields within the tables are compared by name."""
 
 COLUMNS: Final = {
@@ -59,6 +59,7 @@ _TABLES: Final[dict[str, Any]] = {
     "stacks": tuple[tuple[Frame, ...], ...],
     "storages": tuple[StorageInfo, ...],
     "trips": tuple[DeviceTrip, ...],
+    "iterations": tuple[Iteration, ...],
     "names": tuple[tuple[int, str], ...],
     "meetings": tuple[tuple[int, int], ...],
     "sources": tuple[str | None, ...],
@@ -146,6 +147,7 @@ def _tables(program: Program) -> dict[str, Any]:
         "stacks": tuple(stacks),
         "storages": tuple(program.storages),
         "trips": tuple(program.trips),
+        "iterations": tuple(program.iterations),
         "names": tuple(sorted(program.names.items())),
         "meetings": tuple(program.meetings),
         "sources": tuple("".join(linecache.getlines(path)) or None for path in numbers),
@@ -240,6 +242,7 @@ def _fill_tables(program: Program, tables: dict[str, Any]) -> None:
     program.signatures = list(tables["signatures"])
     program.storages = list(tables["storages"])
     program.trips = list(tables["trips"])
+    program.iterations = list(tables["iterations"])
     program.names = dict(tables["names"])
     program.meetings = list(tables["meetings"])
     paths = [_lend(source) for source in tables["sources"]]

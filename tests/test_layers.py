@@ -47,6 +47,7 @@ TENSORS = (
     "neurosim.access_pattern",
     "neurosim.rearranging",
     "neurosim.indexing",
+    "neurosim.ranges",
     "neurosim.indirect",
     "neurosim.indirection",
     "neurosim.reshaping",
@@ -85,6 +86,7 @@ MACHINE = (
     "neurosim.handle",
     "neurosim.scalar_registers",
     "neurosim.device_loops",
+    "neurosim.iterations",
 )
 
 ROWS = (
@@ -117,6 +119,11 @@ ROWS = (
         packages=("numpy",),
     ),
     Row("neurosim.loops", own=RECORD),
+    Row(
+        "neurosim.independence",
+        own=(*RECORD, "neurosim.regions", "neurosim.dependences"),
+        packages=("numpy",),
+    ),
     Row("neurosim.naming", own=("neurosim.engines", "neurosim.program")),
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip", "neurosim.jit"), packages=("numpy",)),
@@ -132,7 +139,7 @@ ROWS = (
     Row("neurosim.indirection", own=(*RECORD, *TENSORS, "neurosim.chip"), packages=("numpy",)),
     Row(
         "neurosim.indexing",
-        own=("neurosim.errors", "neurosim.engines", "neurosim.view", "neurosim.indirect"),
+        own=("neurosim.errors", "neurosim.engines", "neurosim.ranges", "neurosim.view", "neurosim.indirect"),
         packages=("numpy",),
     ),
     Row("neurosim.view", own=(*RECORD, *TENSORS), packages=("numpy",)),
@@ -210,6 +217,8 @@ ROWS = (
         own=(*RECORD, *TENSORS, "neurosim.lanes", "neurosim.instruction", "neurosim.chip"),
         packages=("numpy",),
     ),
+    Row("neurosim.ranges"),
+    Row("neurosim.iterations", own=("neurosim.kernel", "neurosim.program")),
     Row("neurosim.operators", own=FORMATS),
     Row(
         "neurosim.activations",
@@ -257,6 +266,7 @@ ROWS = (
             *RECORD,
             "neurosim.chip",
             "neurosim.lifetimes",
+            "neurosim.independence",
             "neurosim.timing.timeline",
             "neurosim.timing.influence",
             "neurosim.listing",

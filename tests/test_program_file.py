@@ -66,7 +66,20 @@ def placed() -> Program:
     return neurosim.simulate(kernel, chip=CHIP)(*arguments).program
 
 
-@pytest.fixture(scope="module", params=[everything, attention, placed, lambda: Program("trn2", 3)])
+def looped() -> Program:
+    """Return a program of two loops over ``affine_range``, one in the other."""
+
+    def kernel(x: Any) -> None:
+        for row in nl.affine_range(2):
+            tile = nl.load(x[4 * row : 4 * row + 4])
+            for _ in nl.affine_range(3):
+                nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+            nl.store(x[4 * row : 4 * row + 4], tile)
+
+    return neurosim.simulate(kernel, chip=CHIP)(np.ones((8, 8), np.float32)).program
+
+
+@pytest.fixture(scope="module", params=[everything, attention, placed, looped, lambda: Program("trn2", 3)])
 def program(request: pytest.FixtureRequest) -> Program:
     return request.param()  # type: ignore[no-any-return]
 
@@ -178,6 +191,7 @@ def test_every_attribute_of_a_program_is_in_the_file() -> None:
         "stacks",
         "storages",
         "trips",
+        "iterations",
         "names",
         "meetings",
         *program_file.COLUMNS,
@@ -328,6 +342,32 @@ def test_a_small_file_that_claims_to_be_large(saved: bytes, tmp_path: Path) -> N
 )
 def test_a_column_that_points_nowhere(saved: bytes, tmp_path: Path, name: str, change: Callable[[Any], Any]) -> None:
     assert "broken" in refusal(with_column(saved, name, change), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "field", "value"),
+    [
+        (0, "entered", 1),
+        (2, "entered", 2),
+        (2, "entered", 9),
+        (3, "entered", 0),
+        (4, "entered", -1),
+        (1, "core", 1),
+        (1, "stack", 99),
+        (2, "number", 0),
+        (2, "number", -1),
+        (1, "first", 5),
+        (1, "first", -1),
+        (1, "end", 99),
+    ],
+)
+def test_an_iteration_that_cannot_be(tmp_path: Path, number: int, field: str, value: int) -> None:
+    program = looped()
+    assert [one.number for one in program.iterations] == [0, 0, 1, 2, 1, 0, 1, 2]
+    program.iterations[number] = dataclasses.replace(program.iterations[number], **{field: value})
+    program.save(tmp_path / "program")
+    with pytest.raises(ConfigurationError, match="an iteration of a loop that cannot be"):
+        Program.load(tmp_path / "program")
 
 
 # Any bytes whatsoever

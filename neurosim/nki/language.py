@@ -34,6 +34,7 @@ from neurosim.engines import Memory as MemoryRegion
 from neurosim.errors import IllegalOperand
 from neurosim.grids import NeuronCores
 from neurosim.indexing import DynamicSlice
+from neurosim.iterations import iterations
 from neurosim.kernel import current
 from neurosim.nki import isa
 from neurosim.nki._constants import fill_hbm
@@ -68,6 +69,7 @@ from neurosim.nki._sequences import tan as tan
 from neurosim.nki._sequences import trunc as trunc
 from neurosim.nki._tile_size import TileSize
 from neurosim.objects import NKIObject as NKIObject
+from neurosim.ranges import AffineRange
 from neurosim.view import NkiTensor as NkiTensor
 
 sbuf = MemoryRegion.sbuf
@@ -167,7 +169,15 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
     isa.dma_copy(dst=dst, src=value)
 
 
-def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
+def affine_range(start: int, stop: int | None = None, step: int = 1) -> AffineRange:
+    """Return a range whose loop is unrolled and says that its iterations are independent.
+
+    They run in order; iterations that depend on each other are a note in the report (:mod:`neurosim.independence`).
+    """
+    return AffineRange(sequential_range(start, stop, step), iterations)
+
+
+def sequential_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """Return Python's range; the loop is unrolled."""
     try:
         return range(start) if stop is None else range(start, stop, step)
@@ -178,8 +188,7 @@ def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
         ) from None
 
 
-sequential_range = affine_range
-static_range = affine_range
+static_range = sequential_range
 
 
 def no_reorder() -> AbstractContextManager[None]:

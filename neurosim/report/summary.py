@@ -9,6 +9,7 @@ import numpy as np
 
 import neurosim
 from neurosim.chip import REPLACED, Chip
+from neurosim.independence import note
 from neurosim.lifetimes import Peak, check_capacity
 from neurosim.program import Program
 from neurosim.report.costs import Costs
@@ -86,7 +87,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "core": timeline.core,
         "cores": [own],
         "tensors": _tensors(program),
-        "notes": program.notes | _chip_notes(chip),
+        "notes": program.notes | _loop_notes(program) | _chip_notes(chip),
         "instructions": own["instructions"],
         "launch_ps": timeline.launch_ps,
         "makespan_ps": timeline.makespan_ps,
@@ -134,6 +135,12 @@ def _flops_by_dtype(timelines: Sequence[Timeline]) -> dict[str, int]:
         for dtype, flops in timeline.flops.items():
             total[str(dtype)] = total.get(str(dtype), 0) + flops
     return total
+
+
+def _loop_notes(program: Program) -> dict[str, str]:
+    """Say so where a loop's iterations are not as independent as its source says."""
+    found = note(program)
+    return {"Loops": found} if found else {}
 
 
 def _chip_notes(chip: Chip) -> dict[str, str]:
