@@ -20,6 +20,8 @@ class Engine(Enum):
     vector = 5
     sync = 6
 
+    __hash__ = object.__hash__  # as below; no order of a set of engines shows anywhere
+
 
 class Memory(Enum):
     """Where a tensor lives: ``hbm`` is another name of ``private_hbm``.
@@ -49,8 +51,7 @@ class Memory(Enum):
         """The name used in messages: SBUF, PSUM, HBM."""
         return "HBM" if self.is_hbm else self.value.upper()
 
-    def __hash__(self) -> int:  # Enum's own hashes the name each time; records hash memories often
-        return id(self)
+    __hash__ = object.__hash__  # Enum's own hashes the name each time; records hash memories often
 
 
 _HBM = frozenset({Memory.hbm, Memory.shared_hbm})

@@ -24,6 +24,56 @@ class DynamicSlice:
     size: int
 
 
+def indexed(tensor: NkiTensor, key: Any) -> NkiTensor:
+    """Return the view that ``tensor[key]`` stands for; see there."""
+    keys = expand(tensor, key)
+    if any(map(is_placed, keys)):
+        return by_register(tensor, keys)
+    shape: list[int] = []
+    steps: list[int] = []
+    partition_axis = -1
+    start_partition, free_offset = tensor.relative_partition, tensor.free_offset
+    last_dropped = 1
+    for axis, (entry, step) in enumerate(zip(keys, tensor.steps, strict=True)):
+        start, extent, stride, dropped = interval(tensor, axis, entry)
+        if axis == tensor.partition_axis:
+            start_partition += start * step
+            partition_axis = len(shape)
+            dropped = False
+        else:
+            free_offset += start * step
+        if dropped:
+            last_dropped = step
+        else:
+            shape.append(extent)
+            steps.append(step * stride)
+    # on chip a view keeps a free axis, in HBM it keeps an axis (nki-language-guide, "Tensor Indexing")
+    if len(shape) < (2 if tensor.partition_axis >= 0 else 1):
+        shape.append(1)
+        steps.append(last_dropped)
+    return tensor.patterned(tuple(shape), tuple(steps), partition_axis, start_partition, free_offset)
+
+
+def plain_slices(key: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]] | None:
+    """Return (starts, extents) of a key that is one slice per axis, of whole numbers and within; None for others.
+
+    What it returns None for may be legal, too: it only spares most views the way through :func:`interval`.
+    """
+    if type(key) is not tuple or len(key) != len(shape):
+        return None
+    starts, extents = [], []
+    for entry, extent in zip(key, shape):  # noqa: B905 (of one length; a keyword costs)
+        if type(entry) is not slice or entry.step is not None:
+            return None
+        start = 0 if entry.start is None else entry.start
+        stop = extent if entry.stop is None else entry.stop
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= extent:
+            return None
+        starts.append(start)
+        extents.append(stop - start)
+    return starts, tuple(extents)
+
+
 def expand(tensor: NkiTensor, key: Any) -> list[Any]:
     """Return one index per axis, with ``...`` and what is left out filled in."""
     keys = list(key) if isinstance(key, tuple) else [key]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
@@ -162,25 +164,29 @@ class Instruction(ABC):
 
     # -- what happens on a call -----------------------------------------------------------------------------------
 
-    def issue(self, kernel: Kernel) -> NkiInstruction:
-        """Check, execute and record this instruction."""
+    def issue(self, kernel: Kernel, caller: FrameType | None) -> NkiInstruction:
+        """Check, execute and record this instruction; for ``caller`` see :func:`issue`."""
         key: list[Any] = [type(self)]
         tensors: list[tuple[str, NkiTensor, Operand]] = []
+        given = vars(self)
         for name, operand in self._operands:
-            value = getattr(self, name)
-            if operand is not None and isinstance(value, NkiTensor):
-                if isinstance(value, IndirectTensor):
-                    value = self._resolve(kernel, name, operand, value, tensors)
-                    setattr(self, name, value)
-                tensors.append((name, value, operand))
-                key.append(value.key)
-            elif operand is not None and operand.several and isinstance(value, (list, tuple)):
-                key.append(self._take_several(kernel, name, operand, value, tensors))
-            elif type(value) is list or type(value) is tuple:
+            value = given[name]
+            kind = type(value)
+            if operand is not None:
+                if isinstance(value, NkiTensor):
+                    if isinstance(value, IndirectTensor):
+                        value = given[name] = self._resolve(kernel, name, operand, value, tensors)
+                    tensors.append((name, value, operand))
+                    key.append(value.key)
+                    continue
+                if operand.several and isinstance(value, (list, tuple)):
+                    key.append(self._take_several(kernel, name, operand, value, tensors))
+                    continue
+            if kind is list or kind is tuple:
                 key.append(_typed(value))
             else:
                 key.append(value)
-                key.append(type(value))
+                key.append(kind)
         try:
             found = kernel.signatures.get(tuple(key))
         except TypeError:  # a list within a tuple, an array: rules say whether that is allowed
@@ -193,7 +199,7 @@ class Instruction(ABC):
                 kernel.check_scope(self.mnemonic, tensor.allocation)
         if kernel.dry:
             return NkiInstruction(kernel.program, -1, None)
-        return self._run(kernel, found, tensors)
+        return self._run(kernel, found, tensors, caller)
 
     def _resolve(
         self,
@@ -278,6 +284,7 @@ class Instruction(ABC):
         kernel: Kernel,
         signature: tuple[int, Engine, Any],
         tensors: list[tuple[str, NkiTensor, Operand]],
+        caller: FrameType | None,
     ) -> NkiInstruction:
         signature_id, engine, states = signature
         label = label_of(self)
@@ -307,7 +314,8 @@ class Instruction(ABC):
         for kind, access in states:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN
-        return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label), label)
+        index = kernel.record(signature_id, slots, label, kernel.stack(caller))
+        return NkiInstruction(kernel.program, index, label)
 
     def _mark(
         self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None, written: Mask | None = None
@@ -439,10 +447,13 @@ def freeze(value: Any) -> Hashable:
     return value if isinstance(value, Hashable) else repr(value)
 
 
-def issue(instruction: Instruction, kernel: Kernel) -> NkiInstruction:
-    """Check, execute and record an instruction; errors get the kernel line that they come from."""
+def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = None) -> NkiInstruction:
+    """Check, execute and record an instruction; errors get the kernel line that they come from.
+
+    ``caller`` spares a search for the kernel's innermost frame: it, or a frame that it called.
+    """
     try:
-        return instruction.issue(kernel)
+        return instruction.issue(kernel, caller)
     except NeurosimError as error:
         raise error.at(kernel.where()) from error.__cause__
     except Exception as error:
@@ -458,7 +469,7 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
     mnemonic: str = cls.mnemonic  # type: ignore[attr-defined]
 
     def call(*args: P.args, **kwargs: P.kwargs) -> NkiInstruction:
-        kernel = current(f"nisa.{mnemonic}")
+        kernel = running() or current(f"nisa.{mnemonic}")
         try:
             instruction = cls(*args, **kwargs)
         except TypeError as error:
@@ -467,7 +478,7 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
             except IllegalOperand as refusal:
                 raise refusal.at(kernel.where()) from None
             kwargs.pop("dtype")
-        handle = issue(instruction, kernel)
+        handle = issue(instruction, kernel, sys._getframe(1))
         if kernel.bodies:  # of a loop on the device: each later trip makes the same call
             places, names = kept(args), kept(kwargs)  # as they are now, whatever Python does to them afterwards
             repeated: Action = lambda: handle.again(issue(cls(*places, **names), kernel))  # noqa: E731

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from operator import index as as_int
-from pathlib import Path
-from types import CodeType
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any
 
 import numpy as np
 
 from neurosim import dtypes
+from neurosim.call_stacks import CallStacks
+from neurosim.call_stacks import boundary as boundary
+from neurosim.call_stacks import warn as warn
 from neurosim.chip import Chip
 from neurosim.cores import Team
 from neurosim.dtypes import DType
@@ -26,7 +26,7 @@ from neurosim.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, SharedWrites, Storage
 from neurosim.naming import default_name
 from neurosim.places import At, Located
-from neurosim.program import Frame, Program, StorageInfo
+from neurosim.program import Program, StorageInfo
 from neurosim.registers import registers_of
 from neurosim.reshaping import checked_name, checked_shape, united
 from neurosim.versions import NkiVersion
@@ -34,21 +34,7 @@ from neurosim.view import NkiTensor, whole
 
 _CURRENT: ContextVar[Kernel | None] = ContextVar("neurosim_kernel", default=None)
 
-_OWN_FOLDERS = tuple(
-    str(Path(folder)) + "/" for folder in (Path(__file__).parent, Path(__file__).parent.parent / "isa")
-)
-_OWN_FOLDERS += (contextlib.__file__,)  # stands between a kernel's line and our context managers
-_KERNELS = str(Path(__file__).parent / "_kernels") + "/"
-F = TypeVar("F", bound=Callable[..., Any])
 Action = Callable[[], Any]
-
-_BOUNDARY: list[CodeType] = []
-
-
-def boundary(function: F) -> F:
-    """Mark the function that calls kernels: call stacks end there."""
-    _BOUNDARY.append(function.__code__)
-    return function
 
 
 @dataclass(slots=True)
@@ -114,20 +100,22 @@ class Kernel:
     _left: list[tuple[int, int]] = field(default_factory=list)  # allocations of bodies that were left
     _blocks: int = 0
     _block_last: int = -1
-    _stack_ids: dict[Any, int] = field(default_factory=dict)
-    _skipped: dict[CodeType, bool] = field(default_factory=dict)
     _planes: dict[Memory, Storage] = field(default_factory=dict)
     _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
     _registers: dict[tuple[str, Engine], Storage] = field(default_factory=dict)
     _pinned: int = -1
     _occurrences: dict[Any, int] = field(default_factory=dict)
+    _stacks: CallStacks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stacks = CallStacks(self.program.stacks)
 
     def beside(self, core: int) -> Kernel:
         """Return the run of the same kernel on another core: own SBUF, PSUM, engines; inputs and record in common.
 
         To be called when the arguments are tensors and nothing has run.
         """
-        return replace(
+        kernel = replace(
             self,
             core=core,
             marks=self.marks.copy(),
@@ -141,6 +129,8 @@ class Kernel:
             whiles=[],
             _left=[],
         )
+        kernel._stacks = self._stacks
+        return kernel
 
     def begin(self, program: ProgramId) -> None:
         """Begin a program of the grid on this core: it allocates anew, and what is shared it finds."""
@@ -154,27 +144,13 @@ class Kernel:
 
     # -- where are we ---------------------------------------------------------------------------------------------
 
-    def stack(self) -> int:
-        """Return the id of the kernel's call stack here, innermost kernel frame first."""
+    def stack(self, frame: FrameType | None = None) -> int:
+        """Return the id of the kernel's call stack, innermost kernel frame first: here, or at ``frame``."""
         if self._repeated >= 0:
             return self._repeated
         if self._pinned >= 0:
             return self._pinned
-        frame = sys._getframe(1)
-        key: list[Any] = []
-        skipped = self._skipped
-        while frame is not None:
-            code = frame.f_code
-            skip = skipped.get(code)
-            if skip is None:
-                skip = skipped[code] = _is_own(code) and code not in _BOUNDARY
-            if not skip:
-                if code in _BOUNDARY:
-                    break
-                key += (code, frame.f_lasti)
-            frame = frame.f_back  # type: ignore[assignment]
-        interned = self._stack_ids.get(tuple(key))
-        return self._intern_stack(tuple(key)) if interned is None else interned
+        return self._stacks.number(sys._getframe(1) if frame is None else frame)
 
     def at(self, stack: int) -> At:
         """Take ``stack`` for the call stack inside: of an instruction that is issued later than it was called."""
@@ -184,30 +160,6 @@ class Kernel:
         """Take ``stack`` for the call stack from now on, -1 for the true one; return what was taken before."""
         before, self._pinned = self._pinned, stack
         return before
-
-    def _intern_stack(self, key: tuple[Any, ...]) -> int:
-        frames = []
-        for code, lasti in zip(key[::2], key[1::2], strict=True):
-            name = code.co_qualname.split(".")[-1]
-            line, column = _place(code, lasti)
-            frames.append(Frame(_short(code.co_filename), line, name, code.co_filename, lasti, column))
-        self.program.stacks.append(tuple(frames))
-        self._stack_ids[key] = len(self.program.stacks) - 1
-        return self._stack_ids[key]
-
-    def where_raised(self, error: BaseException) -> tuple[str, ...]:
-        """Return the kernel frames that an error came through as text, innermost first."""
-        frames: list[str] = []
-        entry = error.__traceback__
-        while entry is not None:
-            code = entry.tb_frame.f_code
-            if code in _BOUNDARY:
-                frames.clear()
-            elif not _is_own(code):
-                name = code.co_qualname.split(".")[-1]
-                frames.append(f"{_short(code.co_filename)}:{entry.tb_lineno}  in {name}")
-            entry = entry.tb_next
-        return tuple(reversed(frames))
 
     def where(self, stack: int | None = None) -> tuple[str, ...]:
         """Return a call stack as text, innermost frame first; the present one by default."""
@@ -533,33 +485,6 @@ class Kernel:
     def located(self) -> Located:
         """Give errors raised inside the kernel line that they come from."""
         return Located(self)
-
-
-def warn(text: str, category: type[Warning]) -> None:
-    """Warn at the innermost line that is not the simulator's own."""
-    frame, level = sys._getframe(1), 2
-    while frame is not None and _is_own(frame.f_code):
-        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
-    warnings.warn(text, category, stacklevel=level)
-
-
-def _is_own(code: CodeType) -> bool:
-    """Return whether code is the simulator's; the kernels that the wheel carries are not."""
-    file = code.co_filename
-    return file.startswith(_OWN_FOLDERS) and not file.startswith(_KERNELS)
-
-
-def _short(file: str) -> str:
-    """Return a path relative to the working directory where that is shorter."""
-    with contextlib.suppress(ValueError):
-        return str(Path(file).relative_to(Path.cwd()))
-    return file
-
-
-def _place(code: CodeType, lasti: int) -> tuple[int, int]:
-    """Return line and column of the call that an instruction of Python makes."""
-    line, _, column, _ = next(islice(code.co_positions(), lasti // 2, None))
-    return line or code.co_firstlineno, column or 0
 
 
 def _check_dtype(dtype: Any) -> DType:

@@ -94,9 +94,11 @@ class Lanes:
             tensor.scatter(self.rounded(values, tensor.dtype).reshape(tensor.shape))
             return
         array = tensor.array()
-        if np.may_share_memory(values, array):
+        if values.base is not None and np.may_share_memory(values, array):
             values = values.copy()  # float32 tensors are read in place, and all is read before anything is written
-        if self.only_nearest and array.flags.c_contiguous:
+        if self.only_nearest and tensor.dtype == float32 and tensor.partition_axis <= 0:
+            array[...] = values if values.shape == array.shape else values.reshape(array.shape)
+        elif self.only_nearest and array.flags.c_contiguous:
             convert.narrow(values.reshape(array.shape), tensor.dtype, out=array)
         else:
             self._scatter(tensor, array, self.rounded(values, tensor.dtype))

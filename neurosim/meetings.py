@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from neurosim.calls import label_of
@@ -77,10 +78,14 @@ class Meeting(Instruction):
         """Nothing: :meth:`perform` does it, for all cores at once."""
 
     def _run(
-        self, kernel: Kernel, signature: tuple[int, Engine, Any], tensors: list[tuple[str, NkiTensor, Operand]]
+        self,
+        kernel: Kernel,
+        signature: tuple[int, Engine, Any],
+        tensors: list[tuple[str, NkiTensor, Operand]],
+        caller: FrameType | None,
     ) -> NkiInstruction:
         label = label_of(self)
-        stack = kernel.stack()
+        stack = kernel.stack(caller)
         slots, holes, origin = self._take(kernel, tensors)
         visit = Visit(
             self,

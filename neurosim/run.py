@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from neurosim.arguments import Arguments, check_same, outputs
+from neurosim.call_stacks import where_raised
 from neurosim.calls import bound as bound_call
 from neurosim.chip import Chip
 from neurosim.cores import Cores
@@ -444,7 +445,7 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
                 results.append(_call(function, own))
                 check_left(kernel)
             except NeurosimError as error:  # views know nothing of the kernel that makes them
-                raise error.at(kernel.where_raised(error)) from error.__cause__
+                raise error.at(where_raised(error)) from error.__cause__
             check_same(results[0], results[-1], function.__name__)
     return results[0]
 

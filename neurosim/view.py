@@ -20,7 +20,7 @@ from neurosim.arithmetic import NoOperators
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
-from neurosim.indexing import by_register, expand, interval, is_placed
+from neurosim.indexing import indexed, plain_slices
 from neurosim.reshaping import an_int, ints, merge_steps, reaches_each_once, resolve_minus_one, row_major, split_groups
 
 if TYPE_CHECKING:
@@ -183,15 +183,16 @@ class NkiTensor(NoOperators):
         In PSUM the place counts too, since rules about bank crossings depend on it.
         """
         if self._key is None:
-            memory = self.allocation.memory
+            allocation = self.allocation
+            memory, on_chip = allocation.memory, self._partition_axis >= 0
             self._key = (
                 memory,
                 self.dtype,
                 self.shape,
                 self._steps,
                 self._partition_axis,
-                self.start_partition,
-                self.allocation.storage.row_bytes if self._partition_axis >= 0 else 0,
+                allocation.base_partition + self._start_partition,
+                allocation.storage.row_bytes if on_chip else 0,
                 self.offset_bytes if memory is Memory.psum else 0,
             )
         return self._key
@@ -224,17 +225,15 @@ class NkiTensor(NoOperators):
 
     def array(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes: shape and dtype of this tensor."""
-        storage = self.allocation.storage
-        size = self.dtype.size_bytes
-        row = storage.row_bytes
-        strides = tuple(
-            step * row if axis == self._partition_axis else step * size for axis, step in enumerate(self._steps)
-        )
-        start = self.start_partition * row if self._partition_axis >= 0 else 0
-        return cast(
-            Array,
-            np.ndarray(self.shape, self.dtype.numpy, storage.buffer.data, start + self.offset_bytes, strides),
-        )
+        allocation, dtype, axis = self.allocation, self.dtype, self._partition_axis
+        storage, size = allocation.storage, dtype.size_bytes
+        start = allocation.base_bytes + self._free_offset * size
+        strides = [step * size for step in self._steps]
+        if axis >= 0:
+            row = storage.row_bytes
+            strides[axis] = self._steps[axis] * row
+            start += (allocation.base_partition + self._start_partition) * row
+        return np.ndarray(self.shape, dtype.numpy, storage.buffer, start, strides)
 
     def lanes(self) -> Array:
         """Return the elements as [partitions, free elements]: a view where the layout allows, else a copy."""
@@ -315,7 +314,7 @@ class NkiTensor(NoOperators):
         return NkiTensor(
             self.allocation,
             self.dtype if dtype is None else dtype,
-            tuple(shape),
+            tuple(shape),  # of a tuple, the same one
             tuple(steps),
             self._partition_axis if partition_axis is None else partition_axis,
             self._start_partition if start_partition is None else start_partition,
@@ -353,33 +352,18 @@ class NkiTensor(NoOperators):
             OutOfBounds: an index or a slice leaves the view. Slices are not clipped as NumPy does.
             IllegalOperand: too many indices, or a kind of index that NKI does not have.
         """
-        keys = expand(self, key)
-        if any(map(is_placed, keys)):
-            return by_register(self, keys)
-        shape: list[int] = []
-        steps: list[int] = []
-        partition_axis = -1
-        start_partition, free_offset = self._start_partition, self._free_offset
-        last_dropped = 1
-        for axis, entry in enumerate(keys):
-            start, extent, stride, dropped = interval(self, axis, entry)
-            step = self._steps[axis]
-            if axis == self._partition_axis:
-                start_partition += start * step
-                partition_axis = len(shape)
-                dropped = False
-            else:
-                free_offset += start * step
-            if dropped:
-                last_dropped = step
-            else:
-                shape.append(extent)
-                steps.append(step * stride)
-        # on chip a view keeps a free axis, in HBM it keeps an axis (nki-language-guide, "Tensor Indexing")
-        if len(shape) < (2 if self._partition_axis >= 0 else 1):
-            shape.append(1)
-            steps.append(last_dropped)
-        return self._with(shape, steps, partition_axis, start_partition, free_offset)
+        plain = plain_slices(key, self.shape)
+        if plain is None:
+            return indexed(self, key)
+        starts, extents = plain
+        steps, axis = self._steps, self._partition_axis
+        partition, offset = self._start_partition, self._free_offset
+        for place, start in enumerate(starts):
+            if place == axis:
+                partition += start * steps[place]
+            elif start:
+                offset += start * steps[place]
+        return self._with(extents, steps, axis, partition, offset)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise Unsupported(

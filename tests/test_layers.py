@@ -55,6 +55,7 @@ TENSORS = (
     "neurosim.holes",
     "neurosim.rules",
 )
+PLACES = ("neurosim.places", "neurosim.call_stacks")
 SHARED = (
     "neurosim.streams",
     "neurosim.affine",
@@ -73,6 +74,7 @@ MACHINE = (
     *TENSORS,
     *SHARED,
     *LAUNCH,
+    *PLACES,
     "neurosim.registers",
     "neurosim.kernel",
     "neurosim.lanes",
@@ -95,6 +97,7 @@ ROWS = (
     Row("neurosim.errors"),
     Row("neurosim.engines"),
     Row("neurosim.versions", own=("neurosim.errors",)),
+    Row("neurosim.call_stacks", own=("neurosim.program",)),
     Row("neurosim.places", own=("neurosim.errors", "neurosim.kernel")),
     Row("neurosim.calls", own=("neurosim.dtypes", "neurosim.errors", "neurosim.kernel"), packages=("numpy",)),
     Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
@@ -163,7 +166,15 @@ ROWS = (
     Row("neurosim.cores", own=("neurosim.errors",)),
     Row(
         "neurosim.kernel",
-        own=(*RECORD, *TENSORS, *LAUNCH, "neurosim.registers", "neurosim.chip", "neurosim.places"),
+        own=(
+            *RECORD,
+            *TENSORS,
+            *LAUNCH,
+            "neurosim.registers",
+            "neurosim.chip",
+            "neurosim.places",
+            "neurosim.call_stacks",
+        ),
         packages=("numpy",),
     ),
     Row(

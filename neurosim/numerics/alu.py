@@ -383,10 +383,16 @@ _BITS: Final[dict[str, Any]] = {
 }
 
 
+_LONG: Final = 64
+"""Columns from which on a loop over rows takes no longer than one over all elements."""
+
+
 def _operand(x: Operand) -> F32Array:
     if isinstance(x, np.ndarray):
         return plain(x)
-    return np.array([[x]], np.float32)
+    number = np.empty((1, 1), np.float32)
+    number[0, 0] = x  # a third of the time of np.array([[x]])
+    return number
 
 
 def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32Array:
@@ -405,10 +411,15 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     if wide.is_wide(a, b):
         return wide.binary(op, a, b)
     left, right = _operand(a), _operand(b)
-    shape = left.shape if left.size >= right.size else right.shape
-    out = output(out, shape, np.float32)
     kernel = _BINARY[op]
-    size = out.size
+    shape, size = left.shape, left.size
+    if shape == right.shape and len(shape) == 2 and (shape[0] == 1 or shape[1] >= _LONG):
+        out = output(out, shape, np.float32)
+        kernel(left, right, out)
+        return out
+    if size < right.size:
+        shape, size = right.shape, right.size
+    out = output(out, shape, np.float32)
     if left.size in (1, size) and right.size in (1, size):
         kernel(left.reshape(1, -1), right.reshape(1, -1), out.reshape(1, -1))
     elif {left.shape, right.shape} == {shape, (shape[0], 1)}:

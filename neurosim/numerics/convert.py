@@ -276,7 +276,9 @@ def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
     if dtype == dtypes.float32 and out is None:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
     out = output(out, array.shape, np.float32)
-    if dtype == dtypes.float32:
+    if dtype == dtypes.bfloat16:
+        _widen_bfloat16(flat(array, np.uint16), out.reshape(-1).view(np.uint32))
+    elif dtype == dtypes.float32:
         np.copyto(out, array)
     elif dtype.kind == Kind.BOOL:
         # any byte but 0 is true, not only 1
@@ -289,8 +291,6 @@ def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
         np.copyto(out, array, casting="unsafe")
     elif dtype == dtypes.tfloat32:
         np.bitwise_and(array.view(np.uint32), ~_TF32_REST, out=out.view(np.uint32))
-    elif dtype == dtypes.bfloat16:
-        _widen_bfloat16(flat(array, np.uint16), out.reshape(-1).view(np.uint32))
     else:
         kernel = _WIDEN_SMALL[dtype.size_bytes]
         bits = out.reshape(-1).view(np.uint32)
@@ -312,7 +312,9 @@ def narrow(values: F32Array, dtype: DType, out: Array | None = None) -> Array:
     if dtype == dtypes.float32:
         return widen(values, dtype, out)
     out = output(out, values.shape, dtype.numpy)
-    if dtype.kind == Kind.BOOL:
+    if dtype == dtypes.bfloat16:
+        _narrow_bfloat16(flat(values, np.uint32), out.reshape(-1).view(np.uint16))
+    elif dtype.kind == Kind.BOOL:
         np.not_equal(values, np.float32(0.0), out=out)
     elif dtype.kind == Kind.SCALE:
         _narrow_scale(values, out.view(np.uint8))
@@ -323,8 +325,6 @@ def narrow(values: F32Array, dtype: DType, out: Array | None = None) -> Array:
     elif dtype.kind != Kind.FLOAT:
         kernel = _NARROW_INT[dtype.size_bytes]
         kernel(flat(values, np.float32), out.reshape(-1).view(dtype.bits), dtype.min_value, dtype.max_value)
-    elif dtype == dtypes.bfloat16:
-        _narrow_bfloat16(flat(values, np.uint32), out.reshape(-1).view(np.uint16))
     else:
         kernel = _NARROW_SMALL[dtype.size_bytes]
         codes = out.reshape(-1).view(dtype.bits)
