@@ -18,7 +18,7 @@ from neurosim.chip import Chip
 from neurosim.errors import IllegalOperand
 from neurosim.objects import fields_of
 from neurosim.program import Frame, Program
-from neurosim.report.costs import source_of
+from neurosim.report.places import source_of
 from neurosim.run import Result, Simulated, simulate
 from neurosim.shadow import Place, Shadow, Tally, place_of, sum_of_squares
 from neurosim.testing import ulp_distance

@@ -40,6 +40,7 @@ from neurosim.versions import ENVIRONMENT, NKI_0_1, NKI_0_4, NkiVersion, nki_ver
 
 if TYPE_CHECKING:
     from neurosim.shadow import Shadow
+    from neurosim.timing.causes import Causes
     from neurosim.timing.sensitivity import Sensitivity
 
 
@@ -97,9 +98,7 @@ class Result:
 
         if core is None:
             return kernel_summary(self.program, self.timelines, self.chip, kernel_name=self.kernel_name)
-        if not isinstance(core, Hashable) or core not in self.timelines:
-            raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
-        return summary(self.program, self.timelines[core], self.chip, kernel_name=self.kernel_name)
+        return summary(self.program, self._timeline_of(core), self.chip, kernel_name=self.kernel_name)
 
     def report(self, core: int | None = None) -> str:
         """Return one screen of text: time, engines, bandwidth, utilisation, the lines that cost most.
@@ -110,6 +109,27 @@ class Result:
         from neurosim.report.text import report
 
         return report(self.summary(core))
+
+    def causes(self, core: int | None = None) -> Causes:
+        """Return where each engine's time went, by cause; see :mod:`neurosim.timing.causes`.
+
+        Args:
+            core: of this core; by default of the one that ends last.
+
+        Raises:
+            ConfigurationError: the kernel ran on no such core.
+        """
+        from neurosim.timing.causes import causes
+
+        return causes(self.program, self._timeline_of(core))
+
+    def _timeline_of(self, core: int | None) -> Timeline:
+        """Return a core's timeline, by default that of the core that ends last."""
+        if core is None:
+            return self.timeline
+        if not isinstance(core, Hashable) or core not in self.timelines:
+            raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
+        return self.timelines[core]
 
     def sensitivity(self, step: float = 0.1) -> list[Sensitivity]:
         """Return how the makespan moves when each figure of the chip moves by a part of it, the strongest first.

@@ -278,6 +278,8 @@ ROWS = (
             "neurosim.chip",
             "neurosim.lifetimes",
             "neurosim.independence",
+            "neurosim.loops",
+            "neurosim.timing.causes",
             "neurosim.timing.timeline",
             "neurosim.timing.influence",
             "neurosim.listing",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from neurosim.report.schema import EngineSummary
 
@@ -18,13 +18,19 @@ def rows(engines: Mapping[str, EngineSummary]) -> dict[str, EngineSummary]:
 
 def _mean(engines: Mapping[str, EngineSummary]) -> EngineSummary:
     count = len(engines)
-    reasons = {reason: 0 for engine in engines.values() for reason in engine["stall_ps"]}
-    for engine in engines.values():
-        for reason, ps in engine["stall_ps"].items():
-            reasons[reason] += ps
     return {
         "busy_ps": sum(engine["busy_ps"] for engine in engines.values()) // count,
-        "stall_ps": {reason: ps // count for reason, ps in reasons.items()},
+        "stall_ps": _means([engine["stall_ps"] for engine in engines.values()]),
         "waits_for_ps": {},
+        "causes_ps": _means([engine["causes_ps"] for engine in engines.values()]),
         "idle_ps": sum(engine["idle_ps"] for engine in engines.values()) // count,
     }
+
+
+def _means(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return the mean of each entry, one that is not there being 0."""
+    totals: dict[str, int] = {}
+    for part in parts:
+        for name, ps in part.items():
+            totals[name] = totals.get(name, 0) + ps
+    return {name: ps // len(parts) for name, ps in totals.items()}

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import linecache
-from collections import defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.loops import enclosing
 from neurosim.program import Program
-from neurosim.report.schema import LineSummary, PlaceSummary
-from neurosim.timing.timeline import ENGINES, REASONS, Op, Stall, Timeline, held_reasons
-from neurosim.work import Transfer
+from neurosim.report.places import places, producer_engines, source_of
+from neurosim.report.schema import LineSummary, LoopSummary, PlaceSummary, WaitSummary
+from neurosim.timing.causes import BUSY, CAUSES, causes, named
+from neurosim.timing.timeline import ENGINES, REASONS, Stall, Timeline, held_reasons
 
 Ints = NDArray[np.int64]
 
-_STATEMENT_LINES = 12
-"""Lines that a statement may reach over and still be shown whole."""
+
+_WAITS = 3
+"""Waits that a line names at most, the longest first."""
 
 
-class _Place(NamedTuple):
-    """An instruction on the innermost kernel line that issued it."""
+class _Figures(NamedTuple):
+    """What an instruction on a line cost on an engine; see ``LineSummary``."""
 
-    path: str
-    file: str
-    line: int
-    function: str
-    instruction: str
+    records: int
+    busy_ps: int
+    stalls: Ints
+    spent: Ints
+    producer: PlaceSummary | None
+    waits: list[WaitSummary]
 
 
 class Costs:
@@ -35,10 +37,11 @@ class Costs:
 
     def __init__(self, program: Program, timeline: Timeline) -> None:
         ops = timeline.ops
-        self._timeline = timeline
-        self._places, place_of_record = _places(program)
+        self._program, self._timeline = program, timeline
+        self.causes = causes(program, timeline)
+        self._places, place_of_record = places(program)
         self._place_of_record = place_of_record
-        self._producer_engines = _producer_engines(program, timeline)
+        self._producer_engines = producer_engines(program, timeline)
         self._engines = [*ENGINES, "dma"]
         unit = ops["unit"].astype(np.int64)
         self._engine = np.minimum(unit, len(ENGINES))
@@ -70,18 +73,21 @@ class Costs:
         np.add.at(stalls, (index, ops["reason"]), ops["stall_ps"])
         np.add.at(stalls, (index, held_reasons(ops["unit"])), ops["held_ps"])
         counts = self._counts(index, len(groups))
-        producers = self._top_producers(index)
-        lines = [
-            self._line(key, int(counts[group]), int(busy[group]), stalls[group], producers.get(group))
-            for group, key in enumerate(groups.tolist())
-        ]
+        producers, waits = self._top_producers(index), self._waits(index)
+        spent = self.causes.totals(index, len(groups))
+        lines = []
+        for group, key in enumerate(groups.tolist()):
+            found = producers.get(group), waits.get(group, [])
+            lines.append(
+                self._line(key, _Figures(int(counts[group]), int(busy[group]), stalls[group], spent[group], *found))
+            )
         return sorted(lines, key=lambda line: (-line["share"], line["file"], line["line"], line["engine"]))
 
-    def _line(self, key: int, count: int, busy_ps: int, stalls: Ints, producer: PlaceSummary | None) -> LineSummary:
+    def _line(self, key: int, figures: _Figures) -> LineSummary:
         place = self._places[key // len(self._engines)]
         engine = self._engines[key % len(self._engines)]
         width = len(self._timeline.units) - len(ENGINES) if engine == "dma" else 1
-        worst = int(stalls.argmax())
+        worst = int(figures.stalls.argmax())
         return {
             "file": place.file,
             "line": place.line,
@@ -89,13 +95,64 @@ class Costs:
             "source": source_of(place.path or place.file, place.line),
             "instruction": place.instruction,
             "engine": engine,
-            "count": count,
-            "busy_ps": busy_ps,
-            "share": busy_ps / (width * max(self._timeline.makespan_ps, 1)),
-            "stall_ps": int(stalls.sum()),
-            "stall_reason": REASONS[worst] if stalls[worst] else None,
-            "waits_for": producer,
+            "count": figures.records,
+            "busy_ps": figures.busy_ps,
+            "share": figures.busy_ps / (width * max(self._timeline.makespan_ps, 1)),
+            "stall_ps": int(figures.stalls.sum()),
+            "stall_reason": REASONS[worst] if figures.stalls[worst] else None,
+            "waits_for": figures.producer,
+            "causes_ps": named(figures.spent),
+            "waits": figures.waits,
         }
+
+    def loops(self) -> list[LoopSummary]:
+        """Return the kernel's loops with the time of each engine by cause, those with most instructions first."""
+        ops, stacks, width = self._timeline.ops, self._program.stacks, len(self._engines)
+        stack_of = np.array(self._program.stack_ids, dtype=np.int64)
+        spent = self.causes.totals(stack_of[ops["record"]] * width + self._engine, len(stacks) * width)
+        counts = np.bincount(stack_of[self._timeline.records], minlength=len(stacks))
+        members: dict[tuple[str, str, int], set[int]] = {}
+        for number, stack in enumerate(stacks):
+            names = {frame.path: frame.file for frame in stack}
+            for path, line, _ in enclosing(stack):
+                members.setdefault((path, names[path], line), set()).add(number)
+        found: list[LoopSummary] = []
+        for (path, file, line), inside in members.items():
+            rows = np.array(sorted(inside))
+            if not counts[rows].sum():
+                continue  # another core's
+            engines = spent.reshape(len(stacks), width, -1)[rows].sum(axis=0)
+            found.append(
+                {
+                    "file": file,
+                    "line": line,
+                    "source": source_of(path or file, line),
+                    "count": int(counts[rows].sum()),
+                    "engines_ps": {name: named(row) for name, row in zip(self._engines, engines, strict=True)},
+                }
+            )
+        return sorted(found, key=lambda loop: (-loop["count"], loop["file"], loop["line"]))
+
+    def _waits(self, index: Ints) -> dict[int, list[WaitSummary]]:
+        """Return, by group, for which causes and instructions it waited longest."""
+        parts = self.causes.parts
+        parts = parts[~np.isin(parts["cause"], BUSY)]
+        producer = parts["waited_for"].astype(np.int64)
+        known = np.maximum(producer, 0)
+        places = np.where(
+            producer >= 0, self._place_of_record[known] * len(self._engines) + self._producer_engines[known], -1
+        )
+        keys = np.stack([index[parts["op"]], parts["cause"], places], axis=1)
+        rows, members = np.unique(keys, axis=0, return_inverse=True)
+        totals = _sums(members.reshape(-1), parts["duration_ps"], len(rows))
+        found: dict[int, list[WaitSummary]] = {}
+        for row in np.lexsort((rows[:, 2], rows[:, 1], -totals)).tolist():
+            group, cause, place = rows[row].tolist()
+            longest = found.setdefault(group, [])
+            if len(longest) < _WAITS:
+                summary = self._producer_summary(place) if place >= 0 else None
+                longest.append({"cause": CAUSES[cause], "stall_ps": int(totals[row]), "place": summary})
+        return found
 
     def _counts(self, index: Ints, groups: int) -> Ints:
         """Return how many records each group has; a record makes several ops."""
@@ -128,54 +185,8 @@ class Costs:
         }
 
 
-def _places(program: Program) -> tuple[list[_Place], Ints]:
-    """Return the distinct places of a program, and the place of each record."""
-    stacks = np.array(program.stack_ids, dtype=np.int64)
-    signatures = np.array(program.signature_ids, dtype=np.int64)
-    width = max(len(program.signatures), 1)
-    pairs, index = np.unique(stacks * width + signatures, return_inverse=True)
-    ids: defaultdict[_Place, int] = defaultdict(lambda: len(ids))
-    by_pair = []
-    for pair in pairs.tolist():
-        frames, instruction = program.stacks[pair // width], program.signatures[pair % width].instruction
-        if frames:
-            top = frames[0]
-            place = _Place(top.path, top.file, top.line, top.function, instruction)
-        else:
-            place = _Place("", "?", 0, "", instruction)
-        by_pair.append(ids[place])
-    return list(ids), np.array(by_pair, dtype=np.int64)[index]
-
-
-def _producer_engines(program: Program, timeline: Timeline) -> Ints:
-    """Return, by record, where its result comes from: the engine that it was timed on, or the DMA engines."""
-    by_signature = [
-        len(ENGINES)
-        if any(isinstance(work, Transfer) for work in signature.work)
-        else ENGINES.index(signature.engine.name)
-        for signature in program.signatures
-    ]
-    engines = np.array(by_signature, dtype=np.int64)[np.array(program.signature_ids, dtype=np.int64)]
-    issued = timeline.ops[timeline.ops["kind"] == Op.INSTRUCTION]
-    engines[issued["record"]] = issued["unit"]
-    return engines
-
-
 def _sums(index: Any, values: Any, groups: int) -> Ints:
     """Sum integers by group; exact, where ``bincount`` with weights would go through floats."""
     totals = np.zeros(groups, dtype=np.int64)
     np.add.at(totals, index, values)
     return totals
-
-
-def source_of(path: str, line: int) -> str:
-    """Return a kernel line, with the lines that its brackets reach over, as one line of text."""
-    parts: list[str] = []
-    opened = 0
-    for number in range(line, line + _STATEMENT_LINES):
-        part = linecache.getline(path, number).strip()
-        parts.append(part)
-        opened += sum(map(part.count, "([{")) - sum(map(part.count, ")]}"))
-        if opened <= 0:
-            break
-    return " ".join(parts).replace("( ", "(").replace(", )", ")").strip()

@@ -26,12 +26,14 @@ class EngineSummary(TypedDict):
     """One engine's account: ``busy + Σ stalls + idle`` is the kernel's makespan.
 
     ``stall_ps`` is by reason. ``waits_for_ps`` looks at the same stalls, as far as another instruction decided
-    their end, by the engine of that instruction; a transfer's is ``dma``.
+    their end, by the engine of that instruction; a transfer's is ``dma``. ``causes_ps`` is all of it by cause
+    (:data:`neurosim.timing.causes.CAUSES`), which is finer, and adds up to the makespan as well.
     """
 
     busy_ps: int
     stall_ps: dict[str, int]
     waits_for_ps: dict[str, int]
+    causes_ps: dict[str, int]
     idle_ps: int
 
 
@@ -83,6 +85,14 @@ class PlaceSummary(TypedDict):
     engine: str
 
 
+class WaitSummary(TypedDict):
+    """For how long engines waited for one cause, and for which instruction, None where none is known."""
+
+    cause: str
+    stall_ps: int
+    place: PlaceSummary | None
+
+
 class LineSummary(TypedDict):
     """What one instruction on one kernel line cost on one engine.
 
@@ -90,7 +100,8 @@ class LineSummary(TypedDict):
     engine here, ``dma``, with their times added up. ``share`` is the fraction of the makespan that the engine was
     busy with the line, averaged over the DMA engines. ``stall_ps`` is how long the engine waited just before
     these instructions, for all reasons; ``stall_reason`` is the one that cost most, and ``waits_for`` the
-    instruction whose end decided most of the wait, where one did.
+    instruction whose end decided most of the wait, where one did. ``causes_ps`` is busy time and waits by cause, and
+    ``waits`` the longest of the waits with what they were for.
     """
 
     file: str
@@ -105,6 +116,21 @@ class LineSummary(TypedDict):
     stall_ps: int
     stall_reason: str | None
     waits_for: PlaceSummary | None
+    causes_ps: dict[str, int]
+    waits: list[WaitSummary]
+
+
+class LoopSummary(TypedDict):
+    """A loop of the kernel: ``engines_ps`` has the time of each engine by cause, in and before the loop's ops.
+
+    An instruction in nested loops counts in each of them; the DMA engines are one engine, ``dma``.
+    """
+
+    file: str
+    line: int
+    source: str
+    count: int
+    engines_ps: dict[str, dict[str, int]]
 
 
 class InfluenceSummary(TypedDict):
@@ -176,4 +202,5 @@ class Summary(TypedDict):
     sbuf: SpaceSummary
     psum: SpaceSummary
     lines: list[LineSummary]
+    loops: list[LoopSummary]
     provenance: ProvenanceSummary

@@ -30,7 +30,7 @@ from neurosim.timing.timeline import Timeline
 from neurosim.work import Transfer
 
 LINES = 20
-"""Kernel lines that a summary holds at most, the costliest first."""
+"""Kernel lines, and loops, that a summary holds at most, the costliest first."""
 
 FIGURES = 10
 """Figures of the device file that a summary names at most, those with most influence first."""
@@ -102,6 +102,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "sbuf": own["sbuf"],
         "psum": own["psum"],
         "lines": costs.lines()[:LINES],
+        "loops": costs.loops()[:LINES],
         "provenance": _provenance(program, timeline),
     }
     return cast("dict[str, Any]", result)
@@ -110,12 +111,13 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
 def _core(program: Program, timeline: Timeline, chip: Chip, costs: Costs | None = None) -> CoreSummary:
     psum_bytes = chip.psum.banks * chip.psum.bank_bytes
     usage = check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes, timeline.core)
-    waits_for = (costs or Costs(program, timeline)).waits_for_ps()
+    costs = costs or Costs(program, timeline)
+    waits_for, found = costs.waits_for_ps(), costs.causes.by_engine()
     return {
         "core": timeline.core,
         "instructions": len(timeline.records),
         "makespan_ps": timeline.makespan_ps,
-        "engines": {name: _engine(timeline, name, waits_for.get(name, {})) for name in timeline.units},
+        "engines": {name: _engine(timeline, name, waits_for.get(name, {}), found[name]) for name in timeline.units},
         "hbm": _hbm([timeline], chip),
         "flops": sum(timeline.flops.values()),
         "sbuf": _space(usage.sbuf),
@@ -166,12 +168,13 @@ def _tensors(program: Program) -> list[TensorSummary]:
     return found
 
 
-def _engine(timeline: Timeline, name: str, waits_for: dict[str, int]) -> EngineSummary:
+def _engine(timeline: Timeline, name: str, waits_for: dict[str, int], causes: dict[str, int]) -> EngineSummary:
     account = timeline.engines[name]
     return {
         "busy_ps": account.busy_ps,
         "stall_ps": {reason: ps for reason, ps in account.stall_ps.items() if ps},
         "waits_for_ps": waits_for,
+        "causes_ps": causes,
         "idle_ps": account.idle_ps,
     }
 

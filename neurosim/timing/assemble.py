@@ -41,6 +41,7 @@ def timelines(
     columns: dict[str, Any] = {
         "start_ps": every.start_ps.copy(),
         "complete_ps": every.complete_ps.copy(),
+        "data_ps": every.data_ps.copy(),
         "reason": every.reason.astype(np.int8),
         "waited_for": every.waited_for.astype(np.int64),
         "queued_behind": every.queued_behind.astype(np.int64),

@@ -139,7 +139,7 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
         epoch=_epochs(records),
         partner=records.partners,
         **columns,
-        **dict.fromkeys(("waited_for", "queued_behind", "complete_ps", "arrival_ps", "moved_ps"), -1),
+        **dict.fromkeys(("waited_for", "queued_behind", "complete_ps", "arrival_ps", "data_ps", "moved_ps"), -1),
     )
 
 

@@ -75,6 +75,7 @@ class Timeline:
         records: indices of this core's records.
         start_ps: by record of the program (of any core), when its engine took it.
         complete_ps: by record, when its result can be used, on its own engine or in memory.
+        data_ps: by record, when the first data of a DMA reaches the DMA engines, -1 for the rest.
         reason: by record, the :class:`Stall` that decided its start; NONE when it was its engine.
         waited_for: by record, the record that decided its start, -1 for none.
         queued_behind: by record, the DMA whose data moved first, -1 for none.
@@ -95,6 +96,7 @@ class Timeline:
     records: Ints
     start_ps: Ints
     complete_ps: Ints
+    data_ps: Ints
     reason: NDArray[np.int8]
     waited_for: Ints
     queued_behind: Ints

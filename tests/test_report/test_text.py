@@ -15,7 +15,8 @@ ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", *(f"dma{index}" for i
 
 
 def engine(busy: int, stalls: dict[str, int], makespan: int) -> dict[str, Any]:
-    return {"busy_ps": busy, "stall_ps": stalls, "waits_for_ps": {}, "idle_ps": makespan - busy - sum(stalls.values())}
+    idle = makespan - busy - sum(stalls.values())
+    return {"busy_ps": busy, "stall_ps": stalls, "waits_for_ps": {}, "causes_ps": {}, "idle_ps": idle}
 
 
 @pytest.fixture

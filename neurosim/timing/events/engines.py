@@ -165,6 +165,7 @@ def _trigger(tables: Tables, record: int) -> None:
     unit.next_ps = end
     queue.free_ps = mine.start_ps + cost.interval_ps
     queue.arrival_ps = max(end + cost.first_data_ps, queue.arrival_ps)
+    mine.data_ps = queue.arrival_ps
     tables.queue_records[queue.start + queue.issued] = record
     queue.issued += 1
     push(tables.heap, totals[0].events_first, totals[0].events, queue.arrival_ps, record)
