@@ -11,7 +11,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import IllegalOperand
-from neurosim.report.text import REASONS
+from neurosim.report.words import CAUSES, REASONS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,6 +59,6 @@ def test_the_error_that_the_readme_shows(tmp_path):
     assert str(caught.value).replace(f"{tmp_path}/", "") == shown
 
 
-def test_all_reasons_of_the_report_are_explained():
+def test_all_reasons_and_causes_of_the_report_are_explained():
     text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
-    assert dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", text, re.MULTILINE)) == REASONS
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", text, re.MULTILINE)) == {**REASONS, **CAUSES}

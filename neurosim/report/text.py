@@ -14,6 +14,7 @@ from rich.text import Text
 from neurosim.report import accounts, units
 from neurosim.report.schema import CoreSummary, EngineSummary, Summary
 from neurosim.report.screen import WIDTH, printed, shortened
+from neurosim.report.words import REASONS
 
 BAR = 21
 _BARS = "█ busy ▒ stall · idle"
@@ -23,21 +24,6 @@ DECISIVE = 0.8
 """Share of the time that an engine is busy for the report to call it the limit."""
 TENSORS = 6
 FIGURES = 3
-
-REASONS = {
-    "data_dma": "data from DMA",
-    "data_engine": "results",
-    "overwrite": "old contents",
-    "buffer": "space on chip",
-    "edge": "an edge",
-    "queue": "the DMA queue",
-    "descriptors": "DMAs to move",
-    "bandwidth": "HBM bandwidth",
-    "meeting": "the other core",
-    "loop": "a loop's trip",
-    "throttle": "its full clock",
-}
-"""Stall reasons in words."""
 
 
 def report(content: Mapping[str, Any], *, color: bool = False) -> str:
