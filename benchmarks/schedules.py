@@ -23,9 +23,9 @@ from neurosim.chip import Chip
 from neurosim.devices import available
 from neurosim.errors import NeurosimError
 from neurosim.loading import load_kernel, packaged_kernel
-from neurosim.report.text import REASONS
 from neurosim.report.units import percent
 from neurosim.report.units import time as time_text
+from neurosim.report.words import REASONS
 
 WIDTH = 100
 """Columns of the tables, whatever the terminal."""

@@ -11,7 +11,7 @@ from validation.rows import LIMITS, Row
 from validation.running import Outcome
 from validation.statistics import LEAST_DIFFERENCE, LEAST_PAIRS, Group, Held, groups
 
-from neurosim.report.text import REASONS
+from neurosim.report.words import REASONS
 
 WIDTH = 150
 
