@@ -2,6 +2,7 @@
 
     python benchmarks/speed.py [--size 2048] [--repeats 5]
     python benchmarks/speed.py --timing [--records 1000000]
+    python benchmarks/speed.py --trace [--records 1000000]
 
 These are wall times of this machine, not simulated times. The budget is 8 times NumPy's at size 2048. Peak memory is
 that of a process that runs the simulator once and nothing else.
@@ -28,6 +29,8 @@ TIMING_BUDGET_S, TIMING_BUDGET_GIB = 5.0, 1.5
 """For lowering and scheduling a program of 1,000,000 records, the program's own memory included."""
 AGAIN_BUDGET_S = 0.3
 """For timing a program of 100,000 records again, on a changed chip."""
+TRACE_BUDGET_S = 30
+"""For writing a trace of 1,000,000 records."""
 SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """Settings that make NumPy's matmul slower, and the ratio look better than it is."""
 
@@ -207,6 +210,35 @@ def scheduled(path: str) -> None:
     )
 
 
+def measure_trace(records: int) -> None:
+    """Print how long the trace of a long program takes to write, plain and compressed, each in its own process."""
+    import neurosim  # noqa: F401  (makes nki importable)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/program"
+        long_program(records).program.save(path)
+        for name in ("trace.json", "trace.json.gz"):
+            command = [sys.executable, __file__, "--traced", path, f"{folder}/{name}"]
+            print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
+            Path(folder, name).unlink()
+
+
+def traced(path: str, trace: str) -> None:
+    """Print how long a saved program's trace takes to write, and how much memory that takes beside the timeline's."""
+    from neurosim.run import reopen
+
+    result = reopen(path, "trn2")
+    ops = sum(len(timeline.ops) for timeline in result.timelines.values())
+    before_mib, start, used = peak_mib(), time.perf_counter(), time.process_time()
+    result.perfetto(trace)
+    taken, used = time.perf_counter() - start, time.process_time() - used
+    print(
+        f"{Path(trace).name} of {len(result.program)} records, {ops} ops: {taken:.1f} s, {used:.1f} s of a processor "
+        f"(budget {TRACE_BUDGET_S} for 1,000,000); {Path(trace).stat().st_size / 2**20:.0f} MiB; "
+        f"peak memory {before_mib:.0f} MiB before, {peak_mib():.0f} MiB after"
+    )
+
+
 def peak_mib() -> float:
     """Return this process's peak memory. Linux's ``ru_maxrss`` remembers that of the process that started this one."""
     status = Path("/proc/self/status")
@@ -236,13 +268,18 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--timing", action="store_true", help="the speed of timing alone, on a long program")
+    parser.add_argument("--trace", action="store_true", help="the speed of writing a trace, of a long program")
     parser.add_argument("--records", type=int, default=1_000_000, help="of that program")
     parser.add_argument("--scheduled", help=argparse.SUPPRESS)
+    parser.add_argument("--traced", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     without_slow_blas()
     if options.scheduled:
         scheduled(options.scheduled)
+        return
+    if options.traced:
+        traced(*options.traced)
         return
     if options.once:
         once(options.size)
@@ -250,6 +287,9 @@ def main() -> None:
     describe_machine()
     if options.timing:
         measure_timing(options.records)
+        return
+    if options.trace:
+        measure_trace(options.records)
         return
     measure(options.size, options.repeats)
     measure_memory(options.size)

@@ -16,6 +16,7 @@ import typer
 
 from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
+from neurosim.command_outputs import Engines, FirstUs, Html, Json, LastUs, Lines, Outputs, Part, Perfetto, check_places
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
 from neurosim.sweep_command import sweep
@@ -33,19 +34,10 @@ app = typer.Typer(
     add_completion=False,
 )
 
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON, too.")]
-Perfetto = Annotated[
-    Path | None,
-    typer.Option("--perfetto", metavar="FILE", help="Write a trace for ui.perfetto.dev, too; .gz compresses it."),
-]
 KernelName = Annotated[str, typer.Argument(metavar="FILE:KERNEL", help="As in kernels/matmul.py:matmul.")]
 ArgumentList = Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT…", help=FORMS)]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")]
 Cores = Annotated[int | None, typer.Option(min=1, help="Launch it on this many cores, as KERNEL[2] does in Python.")]
-Html = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a page with timelines, memory over time, costs by line, too."),
-]
 ChipName = Annotated[
     str | None,
     typer.Option(
@@ -98,6 +90,7 @@ Throttle = Annotated[
 @app.command()
 def demo(json_file: Json = None, chip: ChipName = None) -> None:
     """Run a 2048³ bfloat16 matmul and causal attention over 2048 × 128; check both against float64."""
+    check_places(json_file)
     from neurosim.demo import CASES, run_case
 
     summaries, failed = [], []
@@ -146,6 +139,10 @@ def profile(
     schedule: Schedule = "compiler",
     throttle: Throttle = True,
     perfetto: Perfetto = None,
+    first_us: FirstUs = 0.0,
+    last_us: LastUs = None,
+    engine: Engines = None,
+    line: Lines = None,
     html: Html = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
@@ -156,6 +153,7 @@ def profile(
     """Run one kernel on random inputs of the given shapes and print its report."""
     import neurosim
 
+    outputs = Outputs(json_file, perfetto, html, save, Part(first_us, last_us, engine or (), line or ())).check()
     positional, named = parse_arguments(arguments or [], seed, values=values)
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
@@ -170,13 +168,7 @@ def profile(
             throttle=throttle,
         )
         result = (profiled if cores is None else profiled[cores])(*positional, **named)
-    _tell(result, json_file, sensitivity=sensitivity)
-    if perfetto is not None:
-        result.perfetto(perfetto)
-    if html is not None:
-        result.html(html)
-    if save is not None:
-        result.program.save(save)
+    _tell(result, outputs, sensitivity=sensitivity)
 
 
 @app.command()
@@ -198,6 +190,7 @@ def precision(
     """Run one kernel on random inputs beside float64 and print where its errors are born."""
     import neurosim
 
+    check_places(json_file, plot)
     positional, named = parse_arguments(arguments or [], seed)
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
@@ -222,34 +215,20 @@ def time(
     throttle: Throttle = True,
     perfetto: Perfetto = None,
     html: Html = None,
-    first_us: Annotated[float, typer.Option(help="The trace begins with what happens at this time, in µs.")] = 0.0,
-    last_us: Annotated[float | None, typer.Option(help="The trace ends with what begins before, in µs.")] = None,
-    engine: Annotated[
-        list[str] | None, typer.Option(help="The trace has only this engine: tensor, dma, dma3, …; repeatable.")
-    ] = None,
-    line: Annotated[
-        list[str] | None, typer.Option(metavar="FILE[:LINE]", help="Only what this line caused; repeatable.")
-    ] = None,
+    first_us: FirstUs = 0.0,
+    last_us: LastUs = None,
+    engine: Engines = None,
+    line: Lines = None,
     launch: Launch = LaunchName.benchmark,
     sensitivity: Sensitive = False,
 ) -> None:
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
-    shaping = {"--first-us": first_us, "--last-us": last_us is not None, "--engine": engine, "--line": line}
-    if perfetto is None and any(shaping.values()):
-        given = ", ".join(name for name, value in shaping.items() if value)
-        raise ConfigurationError(
-            f"{given}: this says what goes into a trace, and no trace is written", advice="add --perfetto FILE"
-        )
+    outputs = Outputs(json_file, perfetto, html, None, Part(first_us, last_us, engine or (), line or ())).check()
     overhead = _launch_overhead(launch)
     result = reopen(program_file, chip, launch_overhead=overhead, schedule=schedule, throttle=throttle)
-    _tell(result, json_file, sensitivity=sensitivity)
-    if perfetto is not None:
-        first_ps, last_ps = round(first_us * 10**6), None if last_us is None else round(last_us * 10**6)
-        result.perfetto(perfetto, first_ps=first_ps, last_ps=last_ps, engines=engine or (), lines=line or ())
-    if html is not None:
-        result.html(html)
+    _tell(result, outputs, sensitivity=sensitivity)
 
 
 @app.command()
@@ -352,8 +331,8 @@ def _users_errors(file: str) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _tell(result: Result, json_file: Path | None, *, sensitivity: bool) -> None:
-    """Print a result's report, and write its summary where that is asked for."""
+def _tell(result: Result, outputs: Outputs, *, sensitivity: bool) -> None:
+    """Print a result's report, and write the files that are asked for."""
     summary = result.summary()
     _print_report(summary)
     if sensitivity:
@@ -363,8 +342,7 @@ def _tell(result: Result, json_file: Path | None, *, sensitivity: bool) -> None:
         summary["sensitivity"] = as_rows(found)
         print()
         _print_columns(table(found))
-    if json_file is not None:
-        write_json(json_file, summary)
+    outputs.write(result, summary)
 
 
 def _lines_in(file: str, error: BaseException) -> tuple[str, ...]:

@@ -275,6 +275,29 @@ def test_a_trace_of_one_engine_and_line(folder: Path) -> None:
     assert [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"] == ["tensor_scalar"]
 
 
+def test_profile_writes_a_part_of_a_trace(folder: Path) -> None:
+    words = ("--perfetto", "part.json", "--engine", "scalar", "--engine", "vector", "--last-us", "1000")
+    done = neurosim("profile", "double.py:double", "64x32:float32", *words, folder=folder)
+    assert done.returncode == 0, done.stderr
+    trace = json.loads((folder / "part.json").read_text(encoding="utf-8"))
+    assert [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"] == ["tensor_scalar"]
+    assert trace["metadata"]["options"]["last_ps"] == 10**9
+
+
+def test_a_place_that_takes_no_file_is_named_before_anything_runs(folder: Path) -> None:
+    """The kernel does not exist: that would be said later."""
+    (folder / "taken").mkdir()
+    for option, path, why in (
+        ("--perfetto", "nowhere/t.json", "there is no folder"),
+        ("--html", "nowhere/r.html", "there is no folder"),
+        ("--json", "taken", "it is a folder"),
+        ("--save", "double.py/program", "there is no folder"),
+    ):
+        done = neurosim("profile", "double.py:nothing", option, path, folder=folder)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"ConfigurationError: cannot write {path}: {why}")
+
+
 @pytest.mark.parametrize(
     "words", [["--line", "double.py:11"], ["--last-us", "3", "--engine", "dma"], ["--first-us", "1"]]
 )

@@ -288,6 +288,20 @@ ROWS = (
         bare=("neurosim",),
         packages=("numpy",),
     ),
+    Row(
+        "neurosim.report.trace",
+        own=(
+            *RECORD,
+            "neurosim.chip",
+            "neurosim.dependences",
+            "neurosim.listing",
+            "neurosim.report.occupancy",
+            "neurosim.timing.timeline",
+        ),
+        packages=("numpy",),
+    ),
+    # Compiled, and kept on disk under a hash of its own sources.
+    Row("neurosim.report.trace.filling", own=("neurosim.jit",), packages=("numpy",)),
     Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),
     Row("neurosim.report.screen", packages=("rich",)),
     Row("neurosim.report.precision_text", own=("neurosim.report",), packages=("rich",)),
@@ -453,6 +467,7 @@ ROWS = (
     Row("neurosim.demo", own=("neurosim",), packages=("numpy", "ml_dtypes")),
     Row("neurosim.__main__", own=("neurosim.cli",)),
     Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),
+    Row("neurosim.command_outputs", own=("neurosim.errors", "neurosim.run", "neurosim.writing"), packages=("typer",)),
     # The contract: one file per datapath family, none of which knows another.
     Row(
         "isa",

@@ -35,16 +35,32 @@ class Lives:
 
     def steps(self) -> tuple[Ints, Ints]:
         """Return times, rising, and the bytes of each partition in use from each of them on."""
-        times = np.concatenate([self.start_ps, self.end_ps])
-        changes = np.concatenate([self.size_bytes, -self.size_bytes])
-        order = np.argsort(times, kind="stable")
-        moments, last = np.unique(times[order][::-1], return_index=True)
-        used = np.cumsum(changes[order])
-        return moments, used[len(order) - 1 - last]
+        return _steps(self.start_ps, self.end_ps, self.size_bytes)
 
 
 def lives(program: Program, timeline: Timeline, memory: Memory) -> Lives:
     """Return when each tensor of an on-chip memory was in it, on the timeline's core."""
+    chosen, start, end, sizes = _spans(program, timeline, memory)
+    return Lives(chosen, start, end, sizes, _place(start, end, sizes))
+
+
+def usage(program: Program, timeline: Timeline, memory: Memory) -> tuple[Ints, Ints]:
+    """Return times, rising, and the bytes of each partition of an on-chip memory in use from each of them on."""
+    _, start, end, sizes = _spans(program, timeline, memory)
+    return _steps(start, end, sizes)
+
+
+def _steps(start_ps: Ints, end_ps: Ints, size_bytes: Ints) -> tuple[Ints, Ints]:
+    times = np.concatenate([start_ps, end_ps])
+    changes = np.concatenate([size_bytes, -size_bytes])
+    order = np.argsort(times, kind="stable")
+    moments, last = np.unique(times[order][::-1], return_index=True)
+    used = np.cumsum(changes[order])
+    return moments, used[len(order) - 1 - last]
+
+
+def _spans(program: Program, timeline: Timeline, memory: Memory) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return tensors by their first write, the start of that, the end of the last access, bytes of each partition."""
     operands = Operands.of(program)
     mine = np.zeros(len(program), dtype=bool)
     mine[timeline.records] = True
@@ -64,7 +80,7 @@ def lives(program: Program, timeline: Timeline, memory: Memory) -> Lives:
     ]
     chosen = np.array(sorted(wanted, key=lambda index: (start[index], index)), dtype=np.int64)
     sizes = np.array([infos[index].reserved_bytes for index in chosen.tolist()], dtype=np.int64)
-    return Lives(chosen, start[chosen], end[chosen], sizes, _place(start[chosen], end[chosen], sizes))
+    return chosen, start[chosen], end[chosen], sizes
 
 
 def _place(start: Ints, end: Ints, sizes: Ints) -> Ints:

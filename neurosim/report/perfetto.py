@@ -5,6 +5,10 @@ before it, and slices that overlap in part cannot nest. MATMULs that stream at t
 have tracks of their own behind all others. Each DMA queue is an asynchronous track whose slices last from
 trigger to completion.
 
+Counters beside the tracks say what was in SBUF and PSUM, what went through HBM, and how busy the tensor engine was with
+what counts (``trace/counters.py``). Arrows lead from the op that made a value to each that reads it
+(``trace/arrows.py``).
+
 Viewers keep whole nanoseconds, and round start and duration each by itself. So both are cut to whole nanoseconds
 here, the duration as the difference of the cut ends: what does not overlap stays so under any rounding, and order
 is kept. The exact picoseconds are in the arguments ``start_ps`` and ``end_ps``.
@@ -21,7 +25,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from types import NoneType
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +33,12 @@ from numpy.typing import NDArray
 import neurosim
 from neurosim.chip import REPLACED, Chip
 from neurosim.errors import ConfigurationError
-from neurosim.listing import operand_text, parameters_text, place_text
 from neurosim.program import Frame, Program
 from neurosim.report.queues import in_order, queue_of
+from neurosim.report.trace.arrows import Arrows
+from neurosim.report.trace.counters import counters
+from neurosim.report.trace.filling import HEX, SEPARATOR, THOUSANDTHS, Forms, hole
+from neurosim.report.trace.texts import Text, Texts
 from neurosim.timing.timeline import ENGINES, REASONS, Ints, Op, Timeline
 from neurosim.writing import replacing
 
@@ -45,6 +52,9 @@ LOADS: Final = "tensor (load stationary)"
 """Name of the tensor engine's second track."""
 
 _CHUNK: Final = 8192
+SPACES: Final = ("sbuf", "psum")
+"""Names of the space in use in both memories, in ``TraceOptions.engines``."""
+
 _TRACKS_PER_CORE: Final = 1000
 _COMPRESSION: Final = 5
 _TRANSFER: Final = int(Op.TRANSFER)
@@ -58,7 +68,8 @@ class TraceOptions:
 
     Attributes:
         first_ps, last_ps: only what overlaps this time; slices keep their whole length.
-        engines: only these tracks, by the timeline's names of units; ``dma`` is all DMA engines and the queues.
+        engines: only these tracks, by the timeline's names of units; ``dma`` is all DMA engines and the queues,
+            ``sbuf`` and ``psum`` are the space in use there. HBM's traffic goes with ``dma``, MFU with ``tensor``.
         lines: only what these kernel lines caused, wherever they stand in the call stack: ``matmul.py:61``, or
             ``matmul.py`` for a whole file.
     """
@@ -93,17 +104,19 @@ def write_trace(
     """
     options = options or TraceOptions()
     _check(options, program, timelines)
-    texts = _Texts(program)
+    texts, arrows = Texts(program), Arrows(program)
     metadata = _metadata(timelines, chip, kernel_name, options) | {"nki_version": str(program.nki_version)}
     opening = json.dumps({"metadata": metadata, "displayTimeUnit": "ns"})
     with replacing(path) as raw, _compressed(raw, str(path).endswith(".gz")) as file:
         file.write(f'{opening[:-1]}, "traceEvents": [\n'.encode())
-        separator = b""
+        cut = len(SEPARATOR)  # before the first event
         for core in sorted(timelines):
             title = f"core {core}: {kernel_name} on {chip.name}"
-            for lines in _Core(program, timelines[core], options, texts).events(title):
-                file.write(separator + ",\n".join(lines).encode())
-                separator = b",\n"
+            for lines in _Core(program, timelines[core], options, texts, arrows).events(title):
+                file.write(lines[cut:])
+                cut = 0
+        for lines in arrows.lines(_TRACKS_PER_CORE):
+            file.write(lines)
         file.write(b"\n]}\n")
 
 
@@ -126,9 +139,10 @@ def _check(options: TraceOptions, program: Program, timelines: Mapping[int, Time
     if options.first_ps < 0 or (options.last_ps is not None and options.last_ps <= options.first_ps):
         raise ConfigurationError(f"trace: there is no time from {options.first_ps} to {options.last_ps} ps")
     units = next((timeline.units for timeline in timelines.values()), ())
+    tracks = (*units, DMA, *SPACES)
     for name in options.engines:
-        if name not in (*units, DMA):
-            known = ", ".join((*units, DMA))
+        if name not in tracks:
+            known = ", ".join(tracks)
             raise ConfigurationError(f"trace: there is no engine {name!r}", numbers=(f"known: {known}",))
     for line in options.lines:
         if not any(_comes_from(stack, (line,)) for stack in program.stacks):
@@ -153,6 +167,8 @@ def _metadata(timelines: Mapping[int, Timeline], chip: Chip, kernel_name: str, o
         "chip": chip.name,
         "generation": chip.generation,
         "chip_changes": changed,
+        "schedule": next(iter(timelines.values())).schedule,
+        "throttle": next(iter(timelines.values())).throttle,
         "options": asdict(options),
         "makespan_ps": {f"core {core}": timelines[core].makespan_ps for core in sorted(timelines)},
         "launch_ps": {f"core {core}": timelines[core].launch_ps for core in sorted(timelines)},
@@ -160,66 +176,17 @@ def _metadata(timelines: Mapping[int, Timeline], chip: Chip, kernel_name: str, o
     }
 
 
-class _Text(NamedTuple):
-    """What events say of their instruction, as JSON without the quotes and braces around it.
-
-    Attributes:
-        name: the instruction.
-        short: arguments of a slice on a DMA engine, of which one DMA makes sixteen.
-        full: arguments of all others.
-    """
-
-    name: str
-    short: str
-    full: str
-
-
-class _Texts:
-    """Texts by signature and call stack, made once for all records that share them."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._signatures, self._stacks = program.signature_ids, program.stack_ids
-        self._found: dict[tuple[int, int], _Text] = {}
-
-    def of(self, record: int) -> _Text:
-        """Return the text of a record."""
-        key = (self._signatures[record], self._stacks[record])
-        return self._found.get(key) or self._make(*key)
-
-    def name_of(self, record: int) -> str:
-        """Return the name that the kernel gave a record, else its instruction."""
-        given = self._program.names.get(record)
-        return self.of(record).name if given is None else _bare(given)
-
-    def _make(self, signature_id: int, stack_id: int) -> _Text:
-        signature, stack = self._program.signatures[signature_id], self._program.stacks[stack_id]
-        short: dict[str, Any] = {
-            "instruction": signature.instruction,
-            "where": place_text(stack),
-            "operands": {pattern.role: operand_text(pattern) for pattern in signature.patterns},
-        }
-        more = {
-            "parameters": parameters_text(signature),
-            "called_from": " < ".join(place_text(stack[depth:]) for depth in range(1, len(stack))),
-        }
-        full = short | {name: text for name, text in more.items() if text}
-        text = self._found[signature_id, stack_id] = _Text(_bare(signature.instruction), _bare(short), _bare(full))
-        return text
-
-
-def _bare(value: Any) -> str:
-    return json.dumps(value)[1:-1]
-
-
 class _Core:
-    """Turns one core's timeline into events, each a line of JSON."""
+    """Turns one core's timeline into events, each a line of JSON after a comma."""
 
-    def __init__(self, program: Program, timeline: Timeline, options: TraceOptions, texts: _Texts) -> None:
+    def __init__(
+        self, program: Program, timeline: Timeline, options: TraceOptions, texts: Texts, arrows: Arrows
+    ) -> None:
         self._program = program
         self._timeline = timeline
         self._options = options
         self._texts = texts
+        self._arrows = arrows
         # Viewers keep process and thread 0 to themselves, and a thread with its process's number for the main one.
         self._process = _TRACKS_PER_CORE * (timeline.core + 1)
         self._signatures = np.array(program.signature_ids, dtype=np.int64)
@@ -231,11 +198,12 @@ class _Core:
         self._sides = frozenset(sides)
         self._threads = {name: self._process + number for number, name in enumerate(names, 1)}
 
-    def events(self, title: str) -> Iterator[list[str]]:
-        """Yield events, some at a time: the tracks, what happens on engines, what happens in queues."""
-        yield self._tracks(title)
+    def events(self, title: str) -> Iterator[bytes | memoryview]:
+        """Yield events, some at a time: tracks, counters, what happens on engines, what happens in queues."""
+        yield "".join(SEPARATOR + line for line in self._tracks(title)).encode()
+        yield from self._counters()
         yield from self._slices()
-        if not self._options.engines or DMA in self._options.engines:
+        if self._is_shown(DMA):
             yield from self._queues()
 
     def _is_shown(self, unit: str) -> bool:
@@ -254,13 +222,26 @@ class _Core:
                 lines.append(f'{{"name":"begin","cat":"track","ph":"i","s":"t",{at}}}')
         return lines
 
+    def _counters(self) -> Iterator[memoryview]:
+        """Yield what happened over time, each value where it differs from the one before."""
+        for counter in counters(self._program, self._timeline, self._options.first_ps, self._options.last_ps):
+            if self._is_shown(counter.unit):
+                value = np.rint(counter.values * 1000).astype(np.int64)
+                changes = np.flatnonzero(np.diff(value, prepend=-1))
+                form = (
+                    f'{SEPARATOR}{{"name":{json.dumps(counter.name)},"cat":"counter","ph":"C","pid":{self._process},'
+                    f'"ts":{hole(0, THOUSANDTHS)},"args":{{"value":{hole(1, THOUSANDTHS)}}}}}'
+                )
+                columns = (counter.times_ps[changes] // 1000, value[changes])
+                yield Forms([form]).fill(np.zeros(len(changes), np.int64), columns)
+
     def _wanted(self, records: Ints, start_ps: Ints, end_ps: Ints) -> NDArray[np.bool_]:
         """Return which events the options leave in."""
         first, last = self._options.first_ps, self._options.last_ps
         wanted = self._from_lines[self._stacks[records]] & ((end_ps > first) | (start_ps >= first))
         return wanted if last is None else wanted & (start_ps < last)
 
-    def _slices(self) -> Iterator[list[str]]:
+    def _slices(self) -> Iterator[memoryview]:
         """Yield what the engines do."""
         timeline = self._timeline
         shown = np.array([self._is_shown(name) for name in timeline.units], dtype=bool)
@@ -272,37 +253,55 @@ class _Core:
             thread = np.where(ops["kind"] == Op.LOAD_STATIONARY, self._threads[LOADS], threads[ops["unit"]])
             thread = np.where(beside > 0, self._process + len(self._threads) - len(self._sides) + beside, thread)
             if len(ops):
+                self._arrows.drawn(ops, thread)
                 yield self._lines(ops, thread)
 
-    def _lines(self, ops: NDArray[Any], thread: Ints) -> list[str]:
-        """Return a slice per op; the loop of the module, so numbers come from columns and the rest is made once."""
-        start_ns, end_ns = ops["start_ps"] // 1000, ops["end_ps"] // 1000
+    def _lines(self, ops: NDArray[Any], thread: Ints) -> memoryview:
+        """Return a slice per op, from a form for each kind of text among them."""
         # A DMA engine waits for data to move; the record waited before, on the engine that triggers it.
         waited = np.where(ops["kind"] == Op.TRANSFER, -1, self._timeline.waited_for[ops["record"]])
-        times = (start_ns // 1000, start_ns % 1000, (end_ns - start_ns) // 1000, (end_ns - start_ns) % 1000)
-        columns = (*times, waited, thread)
-        names, lines = self._program.names, []
-        for (record, _, kind, reason, start, end, stall, held, busy), us, ns, long_us, long_ns, cause, tid in zip(
-            ops.tolist(), *(column.tolist() for column in columns), strict=True
-        ):
-            text = self._texts.of(record)
-            name = self._texts.name_of(record) if record in names else text.name
-            wait = ""
-            if stall:
-                wait = f'"wait":"{REASONS[reason]}","wait_ps":{stall},'
-                if cause >= 0:
-                    wait += f'"wait_for_record":{cause},'
-            if held:
-                wait += f'"{"bandwidth" if kind == Op.TRANSFER else "throttle"}_wait_ps":{held},'
-            lines.append(
-                f'{{"name":"{name}{_SUFFIXES[kind]}","cat":"{_KINDS[kind]}","ph":"X","pid":{self._process},'
-                f'"tid":{tid},"ts":{us}.{ns:03},"dur":{long_us}.{long_ns:03},"args":{{"record":{record},'
-                f'"start_ps":{start},"end_ps":{end},"busy_ps":{busy},{wait}'
-                f"{text.short if kind == _TRANSFER else text.full}}}}}"
-            )
-        return lines
+        reason = np.where(ops["stall_ps"] > 0, ops["reason"], -1)
+        parts = (
+            self._texts.number[ops["record"]],
+            thread - self._process,
+            ops["kind"],
+            reason + 1,
+            (reason >= 0) & (waited >= 0),
+            ops["held_ps"] > 0,
+        )
+        sizes = (_TRACKS_PER_CORE, len(_KINDS), len(REASONS) + 1, 2, 2)
+        key = parts[0].astype(np.int64)
+        for part, size in zip(parts[1:], sizes, strict=True):
+            key = key * size + part
+        keys, form = np.unique(key, return_inverse=True)
+        forms = []
+        for rest in keys.tolist():
+            fields, text = [], rest
+            for size in reversed(sizes):
+                text, field = divmod(text, size)
+                fields.append(field)
+            forms.append(self._slice(self._texts[text], *reversed(fields)))
+        start_ns = ops["start_ps"] // 1000
+        columns = (start_ns, ops["end_ps"] // 1000 - start_ns, ops["record"], ops["start_ps"], ops["end_ps"])
+        return Forms(forms).fill(form.reshape(-1), (*columns, ops["busy_ps"], ops["stall_ps"], waited, ops["held_ps"]))
 
-    def _queues(self) -> Iterator[list[str]]:
+    def _slice(self, text: Text, track: int, kind: int, reason: int, has_cause: int, is_held: int) -> str:
+        """Return the form of a slice; its columns are those of :meth:`_lines`."""
+        wait = ""
+        if reason:
+            wait = f'"wait":"{REASONS[reason - 1]}","wait_ps":{hole(6)},'
+        if has_cause:
+            wait += f'"wait_for_record":{hole(7)},'
+        if is_held:
+            wait += f'"{"bandwidth" if kind == _TRANSFER else "throttle"}_wait_ps":{hole(8)},'
+        return (
+            f'{SEPARATOR}{{"name":"{text.name}{_SUFFIXES[kind]}","cat":"{_KINDS[kind]}","ph":"X","pid":{self._process},'
+            f'"tid":{self._process + track},"ts":{hole(0, THOUSANDTHS)},"dur":{hole(1, THOUSANDTHS)},'
+            f'"args":{{"record":{hole(2)},"start_ps":{hole(3)},"end_ps":{hole(4)},"busy_ps":{hole(5)},{wait}'
+            f"{text.short if kind == _TRANSFER else text.full}}}}}"
+        )
+
+    def _queues(self) -> Iterator[bytes | memoryview]:
         """Yield what is in the DMA queues, from trigger to completion, queue by queue."""
         timeline, lanes = self._timeline, count(1)
         queues = [queue_of(signature) for signature in self._program.signatures]
@@ -314,29 +313,41 @@ class _Core:
             free: list[tuple[int, int]] = []  # (time, lane), as slices of one lane must not overlap
             for begin in range(0, len(records), _CHUNK):
                 part = records[begin : begin + _CHUNK]
-                columns = (part, timeline.start_ps[part], timeline.complete_ps[part])
-                lines: list[str] = []
-                for record, start, end in zip(*(column.tolist() for column in columns), strict=True):
-                    if free and free[0][0] <= start:
-                        lane = heapq.heappop(free)[1]
-                    else:
-                        lane = next(lanes)
-                        # A viewer names a lane's track after its first event, and joins tracks of one name.
-                        lines.append(self._async("n", lane, queue, min(start, self._options.first_ps)))
+                columns = (timeline.start_ps[part], timeline.complete_ps[part])
+                lane_of, fresh = [], []
+                for start, end in zip(*(column.tolist() for column in columns), strict=True):
+                    fresh.append(not free or free[0][0] > start)
+                    lane = next(lanes) if fresh[-1] else heapq.heappop(free)[1]
                     heapq.heappush(free, (end, lane))
-                    lines += self._queued(lane, record, start, end)
-                yield lines
+                    lane_of.append(lane)
+                yield self._queued(queue, part, np.array(lane_of), np.array(fresh))
 
-    def _queued(self, lane: int, record: int, start_ps: int, end_ps: int) -> tuple[str, str]:
-        """Return the begin and the end of one DMA."""
-        name, about = self._texts.name_of(record), self._texts.of(record).full
-        args = f',"args":{{"record":{record},"start_ps":{start_ps},"end_ps":{end_ps},{about}}}'
-        return self._async("b", lane, name, start_ps, args), self._async("e", lane, name, end_ps)
+    def _queued(self, queue: str, records: Ints, lane: Ints, fresh: NDArray[np.bool_]) -> memoryview:
+        """Return the begin and the end of DMAs, and before the first of each lane what names the lane's track.
 
-    def _async(self, phase: str, lane: int, name: str, at_ps: int, args: str = "") -> str:
+        A viewer names a lane's track after its first event, and joins tracks of one name.
+        """
+        start_ps, end_ps = self._timeline.start_ps[records], self._timeline.complete_ps[records]
+        numbers, text = np.unique(self._texts.number[records], return_inverse=True)
+        forms = [self._async("n", queue)]
+        for number in numbers.tolist():
+            found = self._texts[number]
+            args = f',"args":{{"record":{hole(2)},"start_ps":{hole(3)},"end_ps":{hole(4)},{found.full}}}'
+            forms += [self._async("b", found.name, args), self._async("e", found.name)]
+        begin = 1 + 2 * text.reshape(-1)
+        form = np.stack([np.zeros_like(begin), begin, begin + 1], axis=1)
+        at_ps = np.stack([np.minimum(start_ps, self._options.first_ps), start_ps, end_ps], axis=1)
+        shown = np.stack([fresh, np.ones_like(fresh), np.ones_like(fresh)], axis=1).reshape(-1)
+        columns = (lane, records, start_ps, end_ps)
+        lane, records, start_ps, end_ps = (np.repeat(column, 3)[shown] for column in columns)
+        return Forms(forms).fill(
+            form.reshape(-1)[shown], (at_ps.reshape(-1)[shown] // 1000, lane, records, start_ps, end_ps)
+        )
+
+    def _async(self, phase: str, name: str, args: str = "") -> str:
         return (
-            f'{{"name":"{name}","cat":"queue","ph":"{phase}","id2":{{"local":"{lane:#x}"}},"pid":{self._process},'
-            f'"tid":{self._process},"ts":{_us(at_ps)}{args}}}'
+            f'{SEPARATOR}{{"name":"{name}","cat":"queue","ph":"{phase}","id2":{{"local":"{hole(1, HEX)}"}},'
+            f'"pid":{self._process},"tid":{self._process},"ts":{hole(0, THOUSANDTHS)}{args}}}'
         )
 
 

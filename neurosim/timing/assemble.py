@@ -19,6 +19,7 @@ from neurosim.timing.timeline import (
     Timeline,
     accounts,
     arrange,
+    least_ps,
     unit_names,
 )
 from neurosim.work import Matmul, Transfer
@@ -103,5 +104,5 @@ def _totals(program: Program, chip: Chip, signatures: Ints) -> dict[str, Any]:
                 written += count * item.written_bytes * item.target.is_hbm
             elif isinstance(item, Matmul) and item.flops:
                 flops[str(item.dtype)] = flops.get(str(item.dtype), 0) + count * item.flops
-                peak_ps += count * item.flops / chip.tensor.peak_tflop_per_s(item.passes) / item.depth
+                peak_ps += count * least_ps(item, chip)
     return {"hbm_read_bytes": read, "hbm_written_bytes": written, "flops": flops, "peak_ps": peak_ps}

@@ -18,6 +18,7 @@ from neurosim.timing.events.names import ENGINES as ENGINES
 from neurosim.timing.events.names import REASONS as REASONS
 from neurosim.timing.events.names import Op as Op
 from neurosim.timing.events.names import Stall as Stall
+from neurosim.work import Matmul
 
 Ints = NDArray[np.int64]
 
@@ -139,6 +140,11 @@ class Timeline:
         size_bytes = self.hbm_read_bytes + self.hbm_written_bytes
         moved_ps = size_bytes / self.chip.hbm.bandwidth_gb_per_s * 1000
         return moved_ps / self.makespan_ps if self.makespan_ps else 0.0
+
+
+def least_ps(work: Matmul, chip: Chip) -> float:
+    """Return how long a matmul's useful operations take at the peak rate of its dtype, in picoseconds."""
+    return work.flops / chip.tensor.peak_tflop_per_s(work.passes) / work.depth
 
 
 def unit_names(chip: Chip) -> tuple[str, ...]:

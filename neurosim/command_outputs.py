@@ -1,0 +1,136 @@
+"""Files that a command writes of a result, beside what it prints: options, and where they can be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neurosim.errors import ConfigurationError
+from neurosim.writing import write_json
+
+if TYPE_CHECKING:
+    from neurosim.run import Result
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON, too.")]
+Perfetto = Annotated[
+    Path | None,
+    typer.Option("--perfetto", metavar="FILE", help="Write a trace for ui.perfetto.dev, too; .gz compresses it."),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page with timelines, memory over time, costs by line, too."),
+]
+FirstUs = Annotated[float, typer.Option(help="The trace begins with what happens at this time, in µs.")]
+LastUs = Annotated[float | None, typer.Option(help="The trace ends with what begins before, in µs.")]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(help="The trace has only this engine: tensor, dma, dma3, … (or sbuf, psum); repeatable."),
+]
+Lines = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE[:LINE]", help="The trace has only what this line caused; repeatable."),
+]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a timeline goes into a trace, in the words of the command line.
+
+    Attributes:
+        first_us, last_us: a span of time.
+        engines, lines: names; empty for all.
+    """
+
+    first_us: float = 0.0
+    last_us: float | None = None
+    engines: Sequence[str] = ()
+    lines: Sequence[str] = ()
+
+    def check(self, perfetto: Path | None) -> Part:
+        """Return this, or refuse to choose from a trace that is not written.
+
+        Raises:
+            ConfigurationError: there is no trace.
+        """
+        shaping = {
+            "--first-us": self.first_us,
+            "--last-us": self.last_us is not None,
+            "--engine": self.engines,
+            "--line": self.lines,
+        }
+        if perfetto is None and any(shaping.values()):
+            given = ", ".join(name for name, value in shaping.items() if value)
+            raise ConfigurationError(
+                f"{given}: this says what goes into a trace, and no trace is written", advice="add --perfetto FILE"
+            )
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Return them as ``Result.perfetto`` takes them."""
+        first_ps, last_ps = round(self.first_us * 10**6), None if self.last_us is None else round(self.last_us * 10**6)
+        return {"first_ps": first_ps, "last_ps": last_ps, "engines": self.engines, "lines": self.lines}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files to write; None for those that are not asked for.
+
+    Attributes:
+        json: the summary; ``-`` is the standard output.
+        perfetto: a trace, of which ``part`` says how much.
+        html: a page.
+        save: the program.
+    """
+
+    json: Path | None = None
+    perfetto: Path | None = None
+    html: Path | None = None
+    save: Path | None = None
+    part: Part = Part()
+
+    def check(self) -> Outputs:
+        """Return this, or refuse before anything runs what could not be written after it.
+
+        Raises:
+            ConfigurationError: a folder is not there or takes no files, or there is no trace to choose from.
+        """
+        self.part.check(self.perfetto)
+        check_places(self.json, self.perfetto, self.html, self.save)
+        return self
+
+    def write(self, result: Result, summary: dict[str, Any]) -> None:
+        """Write them."""
+        if self.json is not None:
+            write_json(self.json, summary)
+        if self.perfetto is not None:
+            result.perfetto(self.perfetto, **self.part.options())
+        if self.html is not None:
+            result.html(self.html)
+        if self.save is not None:
+            result.program.save(self.save)
+
+
+def check_places(*paths: Path | None) -> None:
+    """Refuse files that cannot be written where they are to be.
+
+    Raises:
+        ConfigurationError: the folder is not there or takes no files, or the file itself is a folder.
+    """
+    for path in paths:
+        if path is None or str(path) == "-":
+            continue
+        folder = Path(os.path.realpath(path)).parent
+        reason = None
+        if path.is_dir():
+            reason = "it is a folder"
+        elif not folder.is_dir():
+            reason = f"there is no folder {folder}"
+        elif not os.access(path if path.exists() and not path.is_file() else folder, os.W_OK):
+            reason = f"{folder} takes no files of yours"
+        if reason:
+            raise ConfigurationError(f"cannot write {path}: {reason}", advice="name a file in a folder of yours")
