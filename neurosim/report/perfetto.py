@@ -115,6 +115,7 @@ def write_trace(
             for lines in _Core(program, timelines[core], options, texts, arrows).events(title):
                 file.write(lines[cut:])
                 cut = 0
+                del lines  # before the next ones are made
         for lines in arrows.lines(_TRACKS_PER_CORE):
             file.write(lines)
         file.write(b"\n]}\n")
