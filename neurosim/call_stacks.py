@@ -15,6 +15,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 
+from neurosim import seen
 from neurosim.program import Frame
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,7 +73,7 @@ class CallStacks:
         """Return the number of a kernel's code, the same for equal code; ``_SKIP`` or ``_STOP`` for other code."""
         if code in _BOUNDARY:
             role = _STOP
-        elif _is_own(code):
+        elif is_own(code):
             role = _SKIP
         else:
             role = self._codes.setdefault(code, len(self._codes))
@@ -100,7 +101,7 @@ def where_raised(error: BaseException) -> tuple[str, ...]:
         code = entry.tb_frame.f_code
         if code in _BOUNDARY:
             frames.clear()
-        elif not _is_own(code):
+        elif not is_own(code):
             frames.append(f"{_short(code.co_filename)}:{entry.tb_lineno}  in {_function(code)}")
         entry = entry.tb_next
     return tuple(reversed(frames))
@@ -108,13 +109,14 @@ def where_raised(error: BaseException) -> tuple[str, ...]:
 
 def warn(text: str, category: type[Warning]) -> None:
     """Warn at the innermost line that is not the simulator's own."""
+    seen.note(f"it warns: {text}")
     frame, level = sys._getframe(1), 2
-    while frame is not None and _is_own(frame.f_code):
+    while frame is not None and is_own(frame.f_code):
         frame, level = frame.f_back, level + 1  # type: ignore[assignment]
     warnings.warn(text, category, stacklevel=level)
 
 
-def _is_own(code: CodeType) -> bool:
+def is_own(code: CodeType) -> bool:
     """Return whether code is the simulator's; the kernels that the wheel carries are not."""
     file = code.co_filename
     return file.startswith(_OWN_FOLDERS) and not file.startswith(_KERNELS)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
+from neurosim import seen
 from neurosim.calls import kept, kind_of, label_of, made_of_older_call
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
@@ -100,6 +101,11 @@ class Instruction(ABC):
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
             if field.type == "bool"
         )
+
+    @classmethod
+    def declared(cls) -> tuple[tuple[str, Operand | None], ...]:
+        """Return what a call gives, in order: names with their declarations as operands, None for parameters."""
+        return cls._operands
 
     @property
     def nki_version(self) -> NkiVersion:
@@ -211,6 +217,7 @@ class Instruction(ABC):
     ) -> IndirectTensor:
         """Read the indices of a dynamic operand, which become an operand of their own."""
         index = value.index
+        seen.note(f"{self.mnemonic}: the place of {name} depends on values")
         if isinstance(value, ColumnTensor):
             if not operand.indirect:
                 raise IllegalOperand(
@@ -308,6 +315,8 @@ class Instruction(ABC):
                 kernel.writes.silent.add(len(kernel.program))
         spread = self.holes(holes) if holes else holes
         written = self.written()
+        if (holes or written) and not seen.is_noted():
+            self._note_parts(tensors, holes, written)
         for name, tensor, operand in tensors:
             if operand.access is not Access.READ:
                 self._mark(tensor, spread.get(name), origin, written.get(name))
@@ -316,6 +325,15 @@ class Instruction(ABC):
                 kernel.registers(kind, engine).state = WRITTEN
         index = kernel.record(signature_id, slots, label, kernel.stack(caller))
         return NkiInstruction(kernel.program, index, label)
+
+    def _note_parts(self, tensors: list[tuple[str, NkiTensor, Operand]], holes: Holes, written: Holes) -> None:
+        """Note where what memory has been through may depend on values."""
+        if holes:
+            seen.note(f"{self.mnemonic} reads memory that was written in part")
+        for name, tensor, _ in tensors:
+            is_covered = tensor.buffer is not Memory.psum and tensor.allocation.storage.state >= WRITTEN
+            if name in written and not is_covered:
+                seen.note(f"{self.mnemonic} writes a part of {name}, which was not written before")
 
     def _mark(
         self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None, written: Mask | None = None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from neurosim import dtypes
+from neurosim import dtypes, seen
 from neurosim.call_stacks import CallStacks
 from neurosim.call_stacks import boundary as boundary
 from neurosim.call_stacks import warn as warn
@@ -74,6 +74,7 @@ class Kernel:
         dry: whether instructions are checked and traced only, since the trip that they are in does not happen.
         marks: one per allocation, in order. Only the kernel's own views hold allocations, so that the bytes of a tile
             that no variable holds any more are free, however many tiles a kernel makes.
+        inputs: tensors that are there before the kernel begins: its arguments, then constants.
         addressed: by index, the allocations that have an address, whose bytes another may have overwritten.
     """
 
@@ -94,6 +95,7 @@ class Kernel:
     dry: bool = False
     signatures: dict[Any, Any] = field(default_factory=dict)
     marks: list[object] = field(default_factory=list)
+    inputs: list[Allocation] = field(default_factory=list)
     addressed: dict[int, Allocation] = field(default_factory=dict)
     _repeated: int = -1  # the call stack of what is done again in a later trip
     _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
@@ -213,7 +215,9 @@ class Kernel:
         memory: Memory = Memory.shared_hbm,
     ) -> NkiTensor:
         """Make an HBM tensor over a caller's bytes, if any; they are copied before the first write."""
-        return self._register(shape, dtype, memory, name, size_bytes, buffer, "input")
+        tensor = self._register(shape, dtype, memory, name, size_bytes, buffer, "input")
+        self.inputs.append(tensor.allocation)
+        return tensor
 
     def _register(
         self,
@@ -378,6 +382,7 @@ class Kernel:
 
     def scalar_register(self, name: str = "") -> Allocation:
         """Allocate a sequencer's register: one scalar that instructions read and write like memory."""
+        seen.note("a scalar register steers it on the device")
         name = name or f"register_{len(self.marks) + 1}"
         return self._register((1,), dtypes.int32, Memory.state, name, 4, None, "state").allocation
 

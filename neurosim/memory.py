@@ -129,6 +129,21 @@ class Storage:
                 ) from error
         return self._buffer
 
+    def renew(self, buffer: Bytes | None, state: int, *, borrowed: bool | None = None) -> None:
+        """Begin anew with other bytes, all in one state, as if nothing had happened here.
+
+        ``borrowed`` says whether they are a caller's; by default they are where there are any.
+        """
+        self._buffer, self.state = buffer, state
+        self.borrowed = buffer is not None if borrowed is None else borrowed
+        self._shadow = self._owners = self.origin = self.partly = self.fine = None
+        self._pending_bytes = 0
+
+    def give(self) -> Bytes | None:
+        """Return the bytes, if there are any, and let go of them: the next ones are others."""
+        buffer, self._buffer = self._buffer, None
+        return None if self.borrowed else buffer
+
     def detach(self) -> None:
         """Copy borrowed bytes (a caller's array) before the first write to them."""
         if self.borrowed:

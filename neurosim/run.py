@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from neurosim import seen
 from neurosim.arguments import Arguments, check_same, outputs
 from neurosim.call_stacks import where_raised
 from neurosim.calls import bound as bound_call
@@ -24,7 +25,6 @@ from neurosim.errors import (
     IllegalCall,
     IllegalOperand,
     NeurosimError,
-    Unsupported,
 )
 from neurosim.fine_lanes import FineLanes, float32_of
 from neurosim.grids import ALONE, Grid, check_grid, grid_of
@@ -33,21 +33,19 @@ from neurosim.kernel import Kernel, boundary, run
 from neurosim.lanes import Lanes
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
-from neurosim.rounding import ENABLE, SEED, Asked, asked, rounding_of
+from neurosim.replay import LIBRARY, Launch, Recording, Unreplayable, is_on, recorded, replayed, without_values
+from neurosim.replay import launch as launch_of
+from neurosim.replay.tape import LanesOf
+from neurosim.rounding import Asked, asked, rounding_of
 from neurosim.schedules import Schedule, add_edges
+from neurosim.settings import VARIABLES, check_environment, is_precise
 from neurosim.timing import LaunchOverhead, Timeline, TimingOptions, time
-from neurosim.versions import ENVIRONMENT, NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
+from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
     from neurosim.shadow import Shadow
     from neurosim.timing.causes import Causes
     from neurosim.timing.sensitivity import Sensitivity
-
-
-PRECISE: Final = "NKI_PRECISE_FP"
-TRANSPOSES: Final = "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"
-VARIABLES: Final = (ENVIRONMENT, ENABLE, SEED, PRECISE, TRANSPOSES)
-"""Variables of the environment that a run's values or record depend on, beside the one that names the chip."""
 
 
 class Result:
@@ -59,6 +57,8 @@ class Result:
         chip: what it ran on.
         kernel_name: the function's name.
         timing: how it is timed; see :func:`simulate`.
+        replayed: whether the record is that of an earlier run, executed again without the kernel's Python.
+        unreplayable: why a later run on such arguments cannot replay this one; empty if it can.
     """
 
     def __init__(
@@ -68,17 +68,30 @@ class Result:
         chip: Chip,
         kernel_name: str,
         timing: TimingOptions | None = None,
+        recording: Recording | None = None,
+        *,
+        replayed: bool = False,
+        unreplayable: str = "",
     ) -> None:
         self.outputs = outputs
         self.program = program
         self.chip = chip
         self.kernel_name = kernel_name
         self.timing = timing or TimingOptions()
+        self.replayed = replayed
+        self.unreplayable = unreplayable
+        self._recording = recording
 
     @cached_property
     def timelines(self) -> dict[int, Timeline]:
-        """Per core, when everything happened. Computed when first asked for."""
-        return dict(time(self.program, self.chip, **self.timing._asdict()))
+        """Per core, when everything happened. Computed when first asked for; once for all replays of a program."""
+        known = {} if self._recording is None else self._recording.timelines
+        found = known.get(self.timing)
+        if found is None:
+            found = dict(time(self.program, self.chip, **self.timing._asdict()))
+            known.clear()  # one is kept: it is as large as the record
+            known[self.timing] = found
+        return found
 
     @property
     def timeline(self) -> Timeline:
@@ -185,7 +198,8 @@ class Result:
         write_page(path, self.program, self.timelines, self.chip, self.summary())
 
     def __repr__(self) -> str:
-        return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"
+        how = ", replayed" if self.replayed else ""
+        return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions{how})"
 
 
 @dataclass(frozen=True)
@@ -202,6 +216,7 @@ class _Options:
     edges: Schedule
     grid: Grid
     spills: Callable[[CapacityExceeded], str] | None
+    replay: bool | None = None
     shadow: Shadow | None = None
 
 
@@ -241,6 +256,7 @@ def simulate(
     launch_overhead: LaunchOverhead = True,
     schedule: str = "compiler",
     throttle: bool = True,
+    replay: bool | None = None,
 ) -> Simulated:
     """Return a function that runs ``kernel`` on arrays and returns a :class:`Result`.
 
@@ -267,26 +283,21 @@ def simulate(
             ``False`` nothing. The figures are in the device file.
         schedule: in time, engines take whatever may start (``"compiler"``), or go in program order (``"program"``).
         throttle: whether the tensor engine begins at a lower clock, on chips that do so, until it is busy enough.
+        replay: whether a launch like an earlier one executes that one's record again where the kernel's Python cannot
+            do anything else (:mod:`neurosim.replay`); ``Result.replayed`` and ``Result.unreplayable`` say what came
+            of it. By default as ``NEUROSIM_REPLAY`` says, and yes where it is not set.
 
     Raises (when called):
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
     """
     function = getattr(kernel, "function", kernel)
     _check_function(function)
-    _check_switches(values, precise)
-    named = _named_outputs(partial_outputs)
+    _check_switches(values=values, precise=precise, replay=replay)
+    partial = _named_outputs(partial_outputs) or getattr(kernel, "partial_outputs", ())
     target = chip_of(kernel, chip)
     timing = TimingOptions(launch_overhead, schedule, throttle).check(target)
-    options = _Options(
-        target,
-        values,
-        precise,
-        asked(rounding, rounding_seed),
-        named or getattr(kernel, "partial_outputs", ()),
-        timing,
-        _version(kernel, nki_version),
-        *_own_options(kernel),
-    )
+    version, rounds = _version(kernel, nki_version), asked(rounding, rounding_seed)
+    options = _Options(target, values, precise, rounds, partial, timing, version, *_own_options(kernel), replay)
     return Simulated(function, options, times=False)
 
 
@@ -321,9 +332,9 @@ def _check_function(function: Any) -> None:
         ) from None
 
 
-def _check_switches(values: Any, precise: Any) -> None:
-    for option, given in (("values", values), ("precise", precise)):
-        if not isinstance(given, bool) and not (option == "precise" and given is None):
+def _check_switches(**switches: Any) -> None:
+    for option, given in switches.items():
+        if not isinstance(given, bool) and (option == "values" or given is not None):
             raise IllegalOperand(f"simulate: {option}={given!r} is not a bool", advice="pass True or False")
 
 
@@ -385,6 +396,7 @@ def profile(
     launch_overhead: LaunchOverhead = True,
     schedule: str = "compiler",
     throttle: bool = True,
+    replay: bool | None = None,
 ) -> Simulated:
     """Like :func:`simulate`, and times the program at once."""
     simulated = simulate(
@@ -399,6 +411,7 @@ def profile(
         launch_overhead=launch_overhead,
         schedule=schedule,
         throttle=throttle,
+        replay=replay,
     )
     return Simulated(simulated._function, simulated._options, times=True)
 
@@ -406,20 +419,88 @@ def profile(
 @boundary
 def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:
     name, chip = getattr(function, "__name__", "kernel"), options.chip
-    _check_environment()
+    seen.note(f"it runs another kernel, {name}")
+    check_environment()
+    check_grid(options.grid, chip, name)
+    precise = is_precise(options.precise)
     program = Program(chip.name, chip.generation, options.nki_version)
+    lanes = _lanes(options, precise, program)
+    bound = bound_call(name, function, args, _without_alias_marks(name, kwargs))
+    launch = _launch(function, bound, options, precise)
+    recording = LIBRARY.get(launch.key) if launch.key else None
+    if recording is not None:
+        again = _again(recording, launch, bound, options, precise, name)
+        if again is not None:
+            return again
     if not options.values:
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
-    check_grid(options.grid, chip, name)
-    precise = _is_precise(options.precise)
-    kernel = Kernel(chip, program, values=options.values, grid=options.grid, lanes=_lanes(options, precise, program))
+    kernel = Kernel(chip, program, values=options.values, grid=options.grid, lanes=lanes)
+    with seen.watching() as reasons:
+        collected, returned, inputs = _fresh(function, options, kernel, bound, precise)
+    reason = launch.reason or next(iter(reasons), "")
+    if not reason and launch != _launch(function, bound, options, precise):
+        reason = "the kernel changes what it, or a function that it calls, can see"
+    recording = None
+    if not reason:
+        recording, reason = _recorded(launch, kernel, returned, inputs)
+    return Result(collected, program, chip, name, options.timing, recording, unreplayable=reason)
+
+
+def _launch(function: Callable[..., Any], bound: inspect.BoundArguments, options: _Options, precise: bool) -> Launch:
+    """Return what a launch depends on, where it may be replayed."""
+    if not is_on(options.replay):
+        return Launch(reason="replays are off")
+    if options.nki_version == NKI_0_1:
+        return Launch(reason="it is of the legacy dialect")
+    if options.shadow is not None:
+        return Launch(reason="it runs beside a float64 shadow")
+    rounding = rounding_of(options.rounding)
+    settings = [(variable, os.environ.get(variable)) for variable in VARIABLES]
+    how = (options.values, precise, None if rounding is None else rounding.seed, sorted(options.partial_outputs))
+    rest = (str(options.nki_version), repr(options.edges), repr(options.grid), options.spills is None)
+    return launch_of(function, bound.arguments, options.chip, (how, rest, settings))
+
+
+def _recorded(launch: Launch, kernel: Kernel, returned: Any, inputs: int) -> tuple[Recording | None, str]:
+    """Keep a run to be replayed; return the recording, or why it is not kept."""
+    try:
+        recording = recorded(kernel, returned, inputs)
+    except Unreplayable as found:
+        return None, str(found)
+    if not LIBRARY.put(launch.key, recording):
+        return None, f"{len(kernel.program)} instructions are too many to be kept"
+    return recording, ""
+
+
+def _again(
+    recording: Recording, launch: Launch, bound: inspect.BoundArguments, options: _Options, precise: bool, name: str
+) -> Result | None:
+    """Replay a recording; None where it has to be a run, which then says what is wrong."""
+    try:
+        if options.values:
+            wider = None if precise else float32_of
+            lanes: Callable[[Kernel], LanesOf | None] = lambda kernel: _lanes(options, precise, kernel.program)  # noqa: E731
+            collected = replayed(recording, bound.arguments, name, lanes, options.partial_outputs, wider)
+        else:
+            collected = without_values(recording)
+    except Exception as error:
+        if not isinstance(error, NeurosimError):
+            LIBRARY.drop(launch.key)
+        return None
+    return Result(collected, recording.program, options.chip, name, options.timing, recording, replayed=True)
+
+
+def _fresh(
+    function: Callable[..., Any], options: _Options, kernel: Kernel, bound: inspect.BoundArguments, precise: bool
+) -> tuple[Any, Any, int]:
+    """Run a kernel's Python; return the outputs, what it returned, and how many tensors its arguments are."""
+    name, chip, program = getattr(function, "__name__", "kernel"), options.chip, kernel.program
     if options.shadow is not None:
         kernel.lanes = options.shadow.beside(kernel.lanes)
     arguments = Arguments(kernel)
-    kwargs = _without_alias_marks(name, kwargs)
-    bound = bound_call(name, function, args, kwargs)
     with run(kernel):
         arguments.prepare(bound.arguments)
+    inputs = len(kernel.inputs)
 
     def body(core: Kernel) -> Any:
         return _programs(function, bound, core, arguments)
@@ -451,7 +532,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
             of = options.shadow.shadow_of
             options.shadow.outputs = outputs(returned, kernel, name, "numpy", options.partial_outputs, of)
     arguments.write_back()
-    return Result(collected, program, chip, name, options.timing)
+    return collected, returned, inputs
 
 
 def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kernel: Kernel, arguments: Arguments) -> Any:
@@ -480,26 +561,6 @@ def _without_alias_marks(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         twice = next(key for key in kwargs if f"{key}.must_alias_input" in kwargs)
         raise IllegalCall(f"{name}: {twice} and {twice}.must_alias_input are one argument", advice="give one of them")
     return plain
-
-
-def _check_environment() -> None:
-    """Refuse settings that would change values and are not built."""
-    if os.environ.get(TRANSPOSES, "").lower() in ("1", "true"):
-        raise Unsupported(
-            f"{TRANSPOSES}: transposes by DMA on the tensor engine are not built yet",
-            advice="unset it, or use nisa.nc_transpose",
-        )
-
-
-def _is_precise(asked: bool | None) -> bool:
-    """Return whether narrow formats round: as asked, else as ``NKI_PRECISE_FP`` says, else yes."""
-    setting = os.environ.get(PRECISE, "")
-    if asked is None and setting not in ("", "0", "1"):
-        raise ConfigurationError(
-            f"{PRECISE}={setting!r} is neither 0 nor 1",
-            advice="unset it or set 1 for the formats as they are on hardware, 0 to keep narrow floats as float32",
-        )
-    return setting != "0" if asked is None else asked
 
 
 def _lanes(options: _Options, precise: bool, program: Program) -> Callable[[Kernel, Engine], Lanes] | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from neurosim import dtypes
+from neurosim import dtypes, seen
 from neurosim.arithmetic import NoOperators
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
@@ -278,6 +278,7 @@ class NkiTensor(NoOperators):
         return f"NkiTensor({self.describe()})"
 
     def __str__(self) -> str:
+        seen.note(f"it shows the values of {self.allocation.name}")
         mask = self.allocation.storage.unwritten(self)
         if mask is None:
             return f"{self.describe()}\n{self.array()}"

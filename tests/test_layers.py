@@ -54,6 +54,7 @@ TENSORS = (
     "neurosim.memory",
     "neurosim.holes",
     "neurosim.rules",
+    "neurosim.seen",
 )
 PLACES = ("neurosim.places", "neurosim.call_stacks")
 SHARED = (
@@ -97,7 +98,7 @@ ROWS = (
     Row("neurosim.errors"),
     Row("neurosim.engines"),
     Row("neurosim.versions", own=("neurosim.errors",)),
-    Row("neurosim.call_stacks", own=("neurosim.program",)),
+    Row("neurosim.call_stacks", own=("neurosim.program", "neurosim.seen")),
     Row("neurosim.places", own=("neurosim.errors", "neurosim.kernel")),
     Row("neurosim.calls", own=("neurosim.dtypes", "neurosim.errors", "neurosim.kernel"), packages=("numpy",)),
     Row("neurosim.work", own=("neurosim.dtypes", "neurosim.engines")),
@@ -133,6 +134,7 @@ ROWS = (
     # Compiled, and kept on disk under a hash of its own sources: so it takes no constant from elsewhere.
     Row("neurosim.timing.events", own=("neurosim.jit",), packages=("numpy",)),
     # Tensors and their memory.
+    Row("neurosim.seen"),
     Row("neurosim.reshaping", own=("neurosim.errors",), packages=("numpy",)),
     Row("neurosim.arithmetic", own=("neurosim.errors",)),
     Row("neurosim.access_pattern", own=(*FORMATS, *TENSORS)),
@@ -348,6 +350,23 @@ ROWS = (
         ),
         packages=("numpy",),
     ),
+    # Launches that are like earlier ones: what Python can see, and records that are executed again.
+    Row(
+        "neurosim.replay",
+        own=(
+            *RECORD,
+            *MACHINE,
+            *PLACES,
+            "neurosim.arguments",
+            "neurosim.arrays",
+            "neurosim.chip",
+            "neurosim.objects",
+            "neurosim.specs",
+            "neurosim.timing",
+        ),
+        packages=("numpy",),
+    ),
+    Row("neurosim.settings", own=("neurosim.errors", "neurosim.rounding", "neurosim.versions")),
     # Running a kernel from end to end. Device files lie in `isa`; their path is all that is asked of it.
     Row("neurosim.devices", own=("neurosim.errors", "neurosim.chip"), bare=("isa",)),
     Row(
@@ -360,7 +379,9 @@ ROWS = (
             "neurosim.chip",
             "neurosim.devices",
             "neurosim.arguments",
+            "neurosim.replay",
             "neurosim.schedules",
+            "neurosim.settings",
             "neurosim.shadow",
             "neurosim.specs",
             "neurosim.timing",
@@ -443,6 +464,7 @@ ROWS = (
             "neurosim.report.screen",
             "neurosim.report.units",
             "neurosim.run",
+            "neurosim.settings",
             "neurosim.specs",
             "neurosim.timing.options",
             "neurosim.writing",

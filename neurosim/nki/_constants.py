@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from neurosim import dtypes
+from neurosim import dtypes, seen
 from neurosim.dtypes import uint8
 from neurosim.errors import IllegalOperand
 from neurosim.kernel import current
@@ -50,6 +50,7 @@ def shared_constant(constant: Any) -> NkiTensor:
     kernel = current(call)
     source = constant
     if isinstance(constant, (str, Path)):
+        seen.note(f"{call} reads a file")
         try:
             source = np.load(constant, allow_pickle=False)
         except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from neurosim import seen
 from neurosim.device_loops import dynamic_range as dynamic_range
 from neurosim.device_loops import fori_loop as fori_loop
 from neurosim.device_loops import while_loop as while_loop
@@ -229,6 +230,7 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
         what = tensor.describe() if isinstance(tensor, NkiTensor) else repr(tensor)
         raise IllegalOperand(f"nl.device_print of {what}", advice="it prints tensors in SBUF or HBM")
     kernel = current("nl.device_print")
+    seen.note("nl.device_print shows values")
     kernel.perform(lambda: print(print_prefix, tensor if kernel.values else f"{tensor.describe()}\nnot computed"))
 
 

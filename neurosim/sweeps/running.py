@@ -31,7 +31,8 @@ import numpy.typing as npt
 from neurosim import finder
 from neurosim.errors import NeurosimError
 from neurosim.loading import check_call, parse_arguments
-from neurosim.run import VARIABLES, profile
+from neurosim.run import profile
+from neurosim.settings import VARIABLES
 from neurosim.sweeps.grid import Setting
 
 Sent = npt.NDArray[np.uint8]

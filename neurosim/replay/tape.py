@@ -1,0 +1,255 @@
+"""A record as instructions to execute again on other values, without the kernel's Python and without its checks.
+
+Each record becomes the instruction that it was: signature and slots say all of it. What the recorded run checked
+depends on shapes alone (else :mod:`neurosim.seen` has a reason, and there is no tape), so that it holds again. What
+remains is to execute, and to keep the shadow of memory that the tensor engine accumulates into: whether a matmul
+overwrites or adds is read there. Every other byte is written before it is read, as the recorded run has checked.
+
+A tensor's bytes are taken at its first record and given on after its last one; inputs and outputs have their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neurosim.chip import Chip
+from neurosim.dtypes import DType
+from neurosim.engines import Engine, Memory
+from neurosim.instruction import Instruction
+from neurosim.kernel import Kernel
+from neurosim.lanes import Lanes
+from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, Storage
+from neurosim.operands import Operand
+from neurosim.program import Access, Pattern, Program, Signature
+from neurosim.replay.template import Place
+from neurosim.view import NkiTensor, whole
+
+Classes = Sequence[type[Instruction]]
+"""The class of each signature's instruction."""
+LanesOf = Callable[[Kernel, Engine], Any]
+_SMALLEST_KEPT = 4096
+"""Bytes; a smaller buffer is made as fast as it is found again."""
+
+
+class Unreplayable(Exception):
+    """A record that cannot be made an instruction again, with the reason."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """One record, ready to execute.
+
+    Attributes:
+        instruction, engine, operands: what executes, where, on which tensors.
+        admits: whether it looks at what memory has been through before it executes.
+        marks: the operands whose shadow is kept and that it writes.
+        detached: inputs that it writes, which are the caller's bytes until then.
+        taken, given: storages whose bytes are first used here, and last.
+    """
+
+    instruction: Instruction
+    engine: Engine
+    operands: list[tuple[str, NkiTensor, Operand]]
+    admits: bool
+    marks: list[NkiTensor]
+    detached: list[Storage]
+    taken: list[Storage]
+    given: list[Storage]
+
+
+class _Inputs(Kernel):
+    """A run whose tensors are there already: arguments take their places, in their order."""
+
+    def adopt(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        size_bytes: int,
+        buffer: Bytes | None,
+        name: str,
+        memory: Memory = Memory.shared_hbm,
+    ) -> NkiTensor:
+        """Put a caller's bytes into the next input."""
+        allocation = self.inputs[self.adopted]
+        if (allocation.shape, allocation.dtype) != (shape, dtype):
+            raise Unreplayable(f"{name} is not as it was recorded")
+        self.adopted += 1
+        allocation.storage.renew(buffer, WRITTEN)
+        return whole(allocation)
+
+    adopted: int = 0
+
+
+class Tape:
+    """A program that can be executed again; one run at a time.
+
+    Attributes:
+        lock: who has it may run.
+    """
+
+    def __init__(self, program: Program, chip: Chip, classes: Classes, constants: dict[int, Bytes]) -> None:
+        self.lock = threading.Lock()
+        self._program, self._chip, self._classes = program, chip, classes
+        self._constants = constants
+        self._allocations = [self._allocation(number) for number in range(len(program.storages))]
+        self._tensors: dict[tuple[int, int, int, int], NkiTensor] = {}
+        self._forms = [_Form(signature, cls) for signature, cls in zip(program.signatures, classes, strict=True)]
+        self._steps: list[_Step] = [self._step(record) for record in range(len(program))]
+        self._tensors.clear()
+        self._find_lifetimes()
+
+    def _find_lifetimes(self) -> None:
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for index, step in enumerate(self._steps):
+            for _, tensor, _ in step.operands:
+                number = tensor.allocation.storage.id
+                first.setdefault(number, index)
+                last[number] = index
+        for number, allocation in enumerate(self._allocations):
+            if number in first and allocation.role != "input":
+                self._steps[first[number]].taken.append(allocation.storage)
+                self._steps[last[number]].given.append(allocation.storage)
+
+    def kernel(self) -> Kernel:
+        """Return a run to adopt arguments in and to take outputs from."""
+        recorded = self._program
+        scratch = Program(recorded.chip_name, recorded.generation, recorded.nki_version)
+        scratch.storages, scratch.stacks = recorded.storages.copy(), [()]
+        kernel = _Inputs(self._chip, scratch)
+        kernel.inputs = self._allocations
+        kernel.marks = [allocation.mark for allocation in self._allocations]
+        kernel.pin(0)
+        return kernel
+
+    def execute(self, kernel: Kernel, outputs: frozenset[int]) -> None:
+        """Execute all records; ``outputs`` are the storages that are returned."""
+        pool: dict[int, list[Bytes]] = {}
+        for number, constant in self._constants.items():
+            self._allocations[number].storage.renew(constant, WRITTEN)
+        for number in outputs:
+            if self._allocations[number].role != "input":
+                self._allocations[number].storage.renew(None, WRITTEN)
+        shared = {engine: Lanes(kernel, engine) for engine in Engine}
+        make = kernel.lanes
+        for step in self._steps:
+            for storage in step.taken:
+                if storage.id not in outputs:
+                    kept = pool.get(storage.size_bytes)
+                    state = UNWRITTEN if storage.memory is Memory.psum else WRITTEN
+                    storage.renew(kept.pop() if kept else None, state, borrowed=False)
+            for storage in step.detached:
+                storage.detach()
+            lanes = shared[step.engine] if make is None else make(kernel, step.engine)
+            if step.admits:
+                step.instruction.admit(lanes)
+            lanes.run(step.instruction, step.operands)
+            for tensor in step.marks:
+                tensor.allocation.storage.mark(tensor, step.instruction.state_written)
+            for storage in step.given:
+                if storage.id not in outputs:
+                    _give(storage, pool)
+
+    def release(self) -> None:
+        """Let go of all bytes."""
+        for allocation in self._allocations:
+            allocation.storage.renew(None, WRITTEN)
+
+    def view(self, place: Place) -> NkiTensor:
+        """Return the tensor at a place of what the kernel returned."""
+        first = place.offset_bytes // place.dtype.size_bytes
+        return NkiTensor(self._allocations[place.storage], place.dtype, place.shape, place.steps, -1, 0, first)
+
+    # -- from records to instructions -----------------------------------------------------------------------------
+
+    def _allocation(self, number: int) -> Allocation:
+        info = self._program.storages[number]
+        partitions, row_bytes = info.partitions, info.row_bytes
+        if info.role == "plane":
+            if info.memory is not Memory.sbuf:
+                raise Unreplayable(
+                    "tensors with an address in PSUM overlap, and the record does not say which was which"
+                )
+            row_bytes = self._chip.sbuf.partition_bytes
+        storage = Storage(info.memory, partitions, row_bytes, info.dtype.size_bytes)
+        storage.id = number
+        role = "input" if info.role == "input" else "tile"
+        return Allocation(
+            storage, info.name, info.shape, info.dtype, info.memory, 0, 0, row_bytes, 0, (), number + 1, role
+        )
+
+    def _tensor(self, signature: int, role: int, pattern: Pattern, storage: int, offset_bytes: int) -> NkiTensor:
+        key = (signature, role, storage, offset_bytes)
+        found = self._tensors.get(key)
+        if found is None:
+            first, rest = divmod(offset_bytes, pattern.dtype.size_bytes)
+            if rest:
+                raise Unreplayable("a tensor that begins within an element")
+            found = self._tensors[key] = NkiTensor(
+                self._allocations[storage],
+                pattern.dtype,
+                pattern.shape,
+                pattern.steps,
+                pattern.partition_axis,
+                pattern.start_partition,
+                first,
+            )
+        return found
+
+    def _step(self, index: int) -> _Step:
+        program = self._program
+        number = program.signature_ids[index]
+        form = self._forms[number]
+        slots = program.slots[program.slot_starts[index] : program.slot_starts[index + 1]]
+        tensors = [
+            self._tensor(number, role, pattern, slots[2 * role], slots[2 * role + 1])
+            for role, pattern in enumerate(form.patterns)
+        ]
+        instruction, operands = form.made(tensors)
+        written = [tensor for _, tensor, operand in operands if operand.access is not Access.READ]
+        return _Step(
+            instruction,
+            form.signature.engine,
+            operands,
+            form.admits,
+            [tensor for tensor in written if tensor.buffer is Memory.psum],
+            [tensor.allocation.storage for tensor in written if tensor.allocation.role == "input"],
+            [],
+            [],
+        )
+
+
+class _Form:
+    """How records of one signature become instructions."""
+
+    def __init__(self, signature: Signature, cls: type[Instruction]) -> None:
+        self.signature = signature
+        self.admits = cls.admit is not Instruction.admit
+        self.patterns = [pattern for pattern in signature.patterns if pattern.memory is not Memory.state]
+        declared = {name: operand for name, operand in cls.declared() if operand is not None}
+        self._cls, self._fixed = cls, dict(signature.parameters)
+        self._operands: list[tuple[str, Operand]] = []
+        self._lists: dict[str, list[int]] = {}
+        for place, pattern in enumerate(self.patterns):
+            name = pattern.role.partition("[")[0]
+            if name not in declared:
+                raise Unreplayable(f"{signature.instruction} has an operand {pattern.role!r}")
+            self._operands.append((pattern.role, declared[name]))
+            if declared[name].several:
+                self._lists.setdefault(name, []).append(place)
+
+    def made(self, tensors: list[NkiTensor]) -> tuple[Instruction, list[tuple[str, NkiTensor, Operand]]]:
+        """Return the instruction on these tensors, and its operands."""
+        operands = [(role, tensor, operand) for (role, operand), tensor in zip(self._operands, tensors, strict=True)]
+        fields: dict[str, Any] = {role: tensor for role, tensor, operand in operands if not operand.several}
+        fields |= {name: [tensors[place] for place in entries] for name, entries in self._lists.items()}
+        return self._cls(**self._fixed, **fields), operands
+
+
+def _give(storage: Storage, pool: dict[int, list[Bytes]]) -> None:
+    buffer = storage.give()
+    if buffer is not None and buffer.size >= _SMALLEST_KEPT:
+        pool.setdefault(buffer.size, []).append(buffer)
