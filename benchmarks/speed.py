@@ -72,12 +72,13 @@ def measure(size: int, repeats: int) -> None:
     kernel, a_t, b = matmul_case(size)
     numpy_times = seconds(partial(np.matmul, a_t.astype(np.float32).T.copy(), b.astype(np.float32)), 2 * repeats)
     chip = neurosim.load_chip("trn2")
-    all_times = seconds(lambda: neurosim.profile(kernel, chip=chip)(a_t, b), repeats)
-    value_times = seconds(lambda: neurosim.simulate(kernel, chip=chip)(a_t, b), repeats)
+    all_times = seconds(lambda: neurosim.profile(kernel, chip=chip, replay=False)(a_t, b), repeats)
+    value_times = seconds(lambda: neurosim.simulate(kernel, chip=chip, replay=False)(a_t, b), repeats)
+    replay_times = seconds(lambda: neurosim.profile(kernel, chip=chip, replay=True)(a_t, b), repeats)
     result = neurosim.simulate(kernel, chip=chip)(a_t, b)
     program = result.program
     specs = [neurosim.spec(array.shape, array.dtype) for array in (a_t, b)]
-    record_times = seconds(lambda: neurosim.simulate(kernel, chip=chip, values=False)(*specs), repeats)
+    record_times = seconds(lambda: neurosim.simulate(kernel, chip=chip, values=False, replay=False)(*specs), repeats)
     time_times = seconds(lambda: time_program(program, chip), repeats)
     summary_times = seconds(lambda: summary(program, result.timeline, chip), repeats)
 
@@ -89,6 +90,7 @@ def measure(size: int, repeats: int) -> None:
         ("  record alone, without values", record_times),
         ("  timeline of the record", time_times),
         ("  summary, for a report", summary_times),
+        ("the same run replayed", replay_times),
     )
     print(f"{'':34}{'median':>10}{'least':>10}{'most':>10}   ms")
     for name, times in rows:
@@ -120,7 +122,7 @@ def repeated_instruction(repeats: int, count: int = 10_000) -> float:
         nisa.dma_copy(dst=out, src=tile)
         return out
 
-    run = neurosim.simulate(kernel, chip="trn2", values=False)
+    run = neurosim.simulate(kernel, chip="trn2", values=False, replay=False)
     x = neurosim.spec((128, 512), "float32")
     return statistics.median(seconds(lambda: run(x, count), repeats)) / count
 

@@ -198,8 +198,7 @@ class Result:
         write_page(path, self.program, self.timelines, self.chip, self.summary())
 
     def __repr__(self) -> str:
-        how = ", replayed" if self.replayed else ""
-        return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions{how})"
+        return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"
 
 
 @dataclass(frozen=True)
