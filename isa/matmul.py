@@ -24,7 +24,7 @@ from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
 from neurosim.lanes import Float32s, Lanes
 from neurosim.memory import MATMUL
 from neurosim.numerics import matmul
-from neurosim.rules import Broken, dtype_in, same_dtype, within_bank
+from neurosim.rules import Broken, dtype_in, within_bank
 from neurosim.streams import stream
 from neurosim.systolic import (
     accumulate_rule,
@@ -36,6 +36,8 @@ from neurosim.systolic import (
     product_holes,
     sum_into,
     tiling_rules,
+    transpose,
+    transpose_dtype_rule,
 )
 from neurosim.work import Matmul, Work
 
@@ -86,7 +88,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         yield from self._shape_rules(chip)
         yield from self._indirection_rules()
         if self.is_transpose:
-            yield same_dtype("dst", self.dst, "stationary", self.stationary)
+            yield transpose_dtype_rule(self.dst, "stationary", self.stationary, chip)
             if self.accumulate:
                 yield Broken("accumulate=True with is_transpose", (), "a transpose overwrites")
         else:
@@ -220,7 +222,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
                 numbers=(f"moving  {self.moving.describe()}",),
                 advice="use nisa.nc_transpose, which needs none",
             )
-        lanes.move(self.dst, np.transpose, self.stationary)
+        transpose(lanes, self.dst, self.stationary)
 
     def _is_double(self) -> bool:
         return self.perf_mode in (MatmulPerfMode.double_row, "double_row")

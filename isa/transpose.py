@@ -1,6 +1,7 @@
 """Transposes between the partition axis and the free axis.
 
-Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_transpose``.
+Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_transpose``; before NeuronCore-v3:
+``nki/guides/architecture/trainium2_arch.rst``, "Built-in Transpose Support".
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.lanes import Lanes
 from neurosim.rules import Broken, same_dtype, within_bank
 from neurosim.streams import stream
+from neurosim.systolic import multiplies_to_transpose, transpose, transpose_dtype_rule
 from neurosim.versions import NKI_0_3
 from neurosim.work import Lanewise, Matmul, Work
 
@@ -25,8 +27,8 @@ VECTOR_LIMIT = 32
 class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, Engine.vector)):
     """dst[F, P] = data[P, F].T, bit for bit: Tensor from SBUF to PSUM up to 128 × 128, Vector up to 32 × 32.
 
-    Before NeuronCore-v3 the tensor engine's transpose is a matmul, which NaN and Inf do not survive; that is refused
-    there when it would matter.
+    Before NeuronCore-v3 the tensor engine's transpose is a matmul with an identity: NaN and Inf spread along a row of
+    dst, and dst may be float32 where data is narrower.
     """
 
     takes_packed = True
@@ -43,6 +45,9 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
     def _fits_tensor(self) -> bool:
         return self.data.buffer is Memory.sbuf and self.dst.buffer is Memory.psum
 
+    def _on_tensor(self) -> bool:
+        return self._asked() is not Engine.vector and self._fits_tensor()
+
     def _fits_vector(self) -> bool:
         return max(self.data.partitions, self.data.free_elements) <= VECTOR_LIMIT
 
@@ -50,7 +55,10 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
         """Exchanged extents, one dtype, an engine that reaches the memories."""
         numbers = (f"dst   {self.dst.describe()}", f"data  {self.data.describe()}")
         rows, columns = self.data.partitions, self.data.free_elements
-        yield same_dtype("dst", self.dst, "data", self.data)
+        if self._on_tensor():
+            yield transpose_dtype_rule(self.dst, "data", self.data, chip)
+        else:
+            yield same_dtype("dst", self.dst, "data", self.data)
         if columns > chip.tensor.columns:
             yield Broken(
                 f"data has {columns} columns; at most {chip.tensor.columns} become partitions",
@@ -62,7 +70,7 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
                 f"dst is {self.dst.partitions} × {self.dst.free_elements}; the transpose is {columns} × {rows}",
                 numbers,
             )
-        if chip.generation < 4 and self._asked() is not Engine.vector and self._fits_tensor():
+        if chip.generation < 4 and self._on_tensor():
             yield within_bank("dst", self.dst, chip.psum.bank_bytes)
         if self._asked() is Engine.tensor and not self._fits_tensor():
             yield Broken("Tensor transposes from SBUF to PSUM", numbers, "allocate dst with buffer=nl.psum")
@@ -83,13 +91,18 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
         """Tensor where it reaches, else Vector."""
         if self._asked() is not Engine.unknown:
             return super().place(chip)
+        if self._fits_tensor() and multiplies_to_transpose(chip):
+            return Engine.tensor, frozenset({Engine.tensor})
         fits = {Engine.tensor: self._fits_tensor(), Engine.vector: self._fits_vector()}
         engines = [engine for engine in self.engines if fits[engine]]
         return engines[0], frozenset(engines)
 
     def execute(self, lanes: Lanes) -> None:
-        """Move bits."""
-        lanes.move(self.dst, np.transpose, self.data)
+        """Move bits, or multiply by ones and zeros."""
+        if lanes.engine is Engine.tensor:
+            transpose(lanes, self.dst, self.data)
+        else:
+            lanes.move(self.dst, np.transpose, self.data)
 
     def holes(self, holes: Holes) -> Holes:
         """Holes are transposed too."""

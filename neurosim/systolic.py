@@ -1,7 +1,8 @@
-"""What the tensor engine's instructions share: tiles of the array, and sums in PSUM.
+"""What the tensor engine's instructions share: tiles of the array, sums in PSUM, and transposes.
 
 Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``, "Tiling mode" and "Accumulation mode";
-bfloat16 sums: ``nki/guides/architecture/trainium3_arch.rst``, "BF16 Matmul Results in PSUM".
+bfloat16 sums: ``nki/guides/architecture/trainium3_arch.rst``, "BF16 Matmul Results in PSUM"; transposes with and
+without a mode of their own: ``nki/guides/architecture/trainium2_arch.rst``, "Built-in Transpose Support".
 
 On tiling the documentation contradicts itself: ``nc_matmul`` describes row and column tiles, and its parameters
 ``tile_position`` and ``tile_size`` allow rows only. neurosim follows the description, which public kernels rely on.
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.errors import Uninitialized, UnknownBehavior
 from neurosim.holes import uninitialized
@@ -26,7 +28,7 @@ from neurosim.indirection import ColumnTensor
 from neurosim.instruction import Tile
 from neurosim.lanes import Float32s, Lanes
 from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
-from neurosim.rules import Broken, bounding_box
+from neurosim.rules import Broken, bounding_box, same_dtype
 
 Compute = Callable[[Float32s, bool], None]
 """Multiplies into a float32 [M, N] array: in place of what it holds, or added to it."""
@@ -213,3 +215,35 @@ def _refuse_foreign(mnemonic: str, dst: Tile, lanes: Lanes) -> None:
             numbers=(f"dst  {dst.describe()}", f"written otherwise: {bounding_box(foreign)}"),
             advice="say accumulate=False to overwrite them, or use a new PSUM tile",
         )
+
+
+def multiplies_to_transpose(chip: Chip) -> bool:
+    """Return whether the array has no transpose mode, so that a transpose multiplies by ones and zeros, and adds."""
+    return chip.generation < 3
+
+
+def transpose_dtype_rule(dst: Tile, name: str, source: Tile, chip: Chip) -> Broken | None:
+    """``dst`` has the source's dtype; a product, which the array makes in float32, may stay float32.
+
+    The API text knows the first alone. The architecture guide says of arrays without a transpose mode that their
+    output in PSUM is float32, and kernels that ran on such chips rely on that.
+    """
+    if multiplies_to_transpose(chip) and dst.dtype == dtypes.float32 and source.dtype.is_float:
+        return None
+    return same_dtype("dst", dst, name, source)
+
+
+def transpose(lanes: Lanes, dst: Tile, source: Tile) -> None:
+    """Write the transpose of ``source`` [K, M] into ``dst`` [M, K]: bits, or products where there is no mode for it.
+
+    Of a product, NaN and Inf reach all of a row: times zero they are NaN, and an Inf stays alone where it is times one.
+    """
+    if multiplies_to_transpose(lanes.chip) and source.dtype.is_float:
+        values = lanes.f32(source)
+        spoilt = ~np.isfinite(values)
+        if spoilt.any():
+            count = spoilt.sum(axis=0)
+            kept = (count == 0) | ((count == 1) & np.isinf(values))
+            lanes.put(dst, np.where(kept, values, values.dtype.type(np.nan)).T)
+            return
+    lanes.move(dst, np.transpose, source)

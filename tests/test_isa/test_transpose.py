@@ -138,3 +138,60 @@ def test_nki_0_3_passed_over_the_engine():
         for version in ("0.1", "0.3", "0.4", "0.6")
     }
     assert engines == {"0.1": "vector", "0.3": "tensor", "0.4": "vector", "0.6": "vector"}
+
+
+# -- without a transpose mode -----------------------------------------------------------------------------------------
+
+
+def product_with_identity(tile, identity):
+    """What the manual says that a transpose is: data as stationary, an identity as moving."""
+    made = nl.ndarray((tile.shape[1], tile.shape[0]), nl.float32, nl.psum)
+    nisa.nc_matmul(dst=made, stationary=tile, moving=identity)
+    return made
+
+
+@pytest.mark.parametrize("chip", ["trn1", "inf2"])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize(
+    ("spoilt", "count"),
+    [({}, 0), ({(2, 3): np.nan}, 16), ({(2, 3): np.inf}, 15), ({(2, 3): -np.inf, (4, 3): np.inf}, 16)],
+)
+def test_before_trn2_a_transpose_is_a_product_in_float32(machine, rng, chip, dtype, spoilt, count):
+    array = rng.standard_normal((16, 24)).astype(dtype)
+    for place, value in spoilt.items():
+        array[place] = value
+    got = machine.run(transposer(dtype=nl.float32), array, chip=chip)
+    (signature,) = [found for found in got.program.signatures if found.instruction == "nc_transpose"]
+    assert signature.engines == {Engine.tensor}
+    product = machine.outputs(product_with_identity, array, np.eye(16).astype(dtype), chip=chip)
+    np.testing.assert_array_equal(got.outputs, product)
+    assert np.isnan(got.outputs[3]).sum() == count
+    assert np.isfinite(np.delete(got.outputs, 3, axis=0)).all()
+
+    def by_matmul(tile, identity):
+        made = nl.ndarray((24, 16), nl.float32, nl.psum)
+        nisa.nc_matmul(dst=made, stationary=tile, moving=identity, is_transpose=True)
+        return made
+
+    again = machine.outputs(by_matmul, array, np.eye(16).astype(dtype), chip=chip)
+    np.testing.assert_array_equal(again, product)
+
+
+def test_before_trn2_dst_may_keep_the_dtype_of_data(machine, rng):
+    array = rng.standard_normal((16, 24)).astype(ml_dtypes.bfloat16)
+    assert (machine.outputs(transposer(), array, chip="trn1") == array.T).all()
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "array", "engine"),
+    [
+        ("trn2", nl.float32, np.zeros((16, 24), ml_dtypes.bfloat16), nisa.engine.unknown),
+        ("trn3", nl.float32, np.zeros((16, 24), ml_dtypes.bfloat16), nisa.engine.tensor),
+        ("trn1", nl.float32, np.zeros((16, 24), ml_dtypes.bfloat16), nisa.engine.vector),
+        ("trn1", nl.float16, np.zeros((16, 24), ml_dtypes.bfloat16), nisa.engine.unknown),
+        ("trn1", nl.float32, np.zeros((16, 24), np.int8), nisa.engine.unknown),
+    ],
+)
+def test_elsewhere_dst_has_the_dtype_of_data(machine, chip, dtype, array, engine):
+    with pytest.raises(neurosim.errors.IllegalOperand, match="they must have the same dtype"):
+        machine.run(transposer(dtype=dtype, engine=engine), array, chip=chip)
