@@ -51,7 +51,8 @@ class TensorTensorScan(Instruction, mnemonic="tensor_tensor_scan", engines=(Engi
         """Widen, carry the state along, round what is kept."""
         data0, data1 = lanes.f32(self.data0), lanes.f32(self.data1)
         first = np.empty(self.data0.partitions, data0.dtype)
-        first[:] = np.reshape(lanes.column(self.initial), -1)
+        initial = lanes.column(self.initial)
+        first[:] = initial if isinstance(initial, float) else initial.reshape(-1)
         states = scan(self.op0.name, self.op1.name, data0, data1, first, self.reverse0, self.reverse1)
         lanes.put(self.dst, states)
 

@@ -122,7 +122,7 @@ def taint(lanes: Lanes, *tiles: Any, where: Mask | None = None) -> None:
 
 def forget(lanes: Lanes) -> None:
     """Leave the registers unknown: "even when reduce_cmd is set to idle, the accumulator state may be modified"."""
-    lanes.registers(ACCUMULATOR).view(np.uint32)[:] = _UNKNOWN
+    lanes.registers(ACCUMULATOR).view(np.uint32).fill(_UNKNOWN)
 
 
 def reduced_holes(mask: Mask, reduce_res: Tile | None) -> Holes:

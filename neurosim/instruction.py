@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from types import FrameType
 from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
@@ -84,6 +85,8 @@ class Instruction(ABC):
     state_written: ClassVar[int] = WRITTEN
     leaves_out: ClassVar[str] = ""
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
+    _tensors: ClassVar[tuple[tuple[str, Operand], ...]] = ()
+    _parameters: ClassVar[Callable[[Any], tuple[Any, ...]]]
     _flags: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, mnemonic: str = "", engines: tuple[Engine, ...] = ()) -> None:
@@ -96,6 +99,8 @@ class Instruction(ABC):
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
             if field.name != "name"
         )
+        cls._tensors = tuple((name, operand) for name, operand in cls._operands if operand is not None)
+        cls._parameters = staticmethod(_getter([name for name, operand in cls._operands if operand is None]))
         cls._flags = tuple(
             field.name
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -174,25 +179,24 @@ class Instruction(ABC):
         """Check, execute and record this instruction; for ``caller`` see :func:`issue`."""
         key: list[Any] = [type(self)]
         tensors: list[tuple[str, NkiTensor, Operand]] = []
-        given = vars(self)
-        for name, operand in self._operands:
-            value = given[name]
-            kind = type(value)
-            if operand is not None:
-                if isinstance(value, NkiTensor):
-                    if isinstance(value, IndirectTensor):
-                        value = given[name] = self._resolve(kernel, name, operand, value, tensors)
-                    tensors.append((name, value, operand))
-                    key.append(value.key)
-                    continue
-                if operand.several and isinstance(value, (list, tuple)):
-                    key.append(self._take_several(kernel, name, operand, value, tensors))
-                    continue
-            if kind is list or kind is tuple:
-                key.append(_typed(value))
+        for name, operand in self._tensors:
+            value = getattr(self, name)
+            if isinstance(value, NkiTensor):
+                if isinstance(value, IndirectTensor):
+                    value = self._resolve(kernel, name, operand, value, tensors)
+                    setattr(self, name, value)
+                tensors.append((name, value, operand))
+                key.append(value.key)
+            elif operand.several and isinstance(value, (list, tuple)):
+                key.append(self._take_several(kernel, name, operand, value, tensors))
             else:
-                key.append(value)
-                key.append(kind)
+                key.append((type(value), value) if type(value) not in (list, tuple) else _typed(value))
+        given = type(self)._parameters(self)
+        kinds = tuple(map(type, given))  # 1, 1.0 and True are equal, and not the same parameter
+        if list in kinds or tuple in kinds:
+            given = tuple(_typed(value) if type(value) in (list, tuple) else value for value in given)
+            kinds = tuple(tuple if kind is list else kind for kind in kinds)
+        key += (given, kinds)
         try:
             found = kernel.signatures.get(tuple(key))
         except TypeError:  # a list within a tuple, an array: rules say whether that is allowed
@@ -272,17 +276,18 @@ class Instruction(ABC):
             if allocation.index > len(marks) or marks[allocation.index - 1] is not allocation.mark:
                 kernel.check_allocation(self.mnemonic, name, tensor)
             storage = allocation.storage
-            if operand.access is Access.READ:
+            if operand.access is not Access.READ:
+                if storage.borrowed:
+                    storage.detach()
+            elif storage.state < WRITTEN or storage.is_plane:
                 if allocation.is_planed:
                     check_owners(self.mnemonic, name, tensor, kernel.addressed, operand.strict or operand is USED)
-                if (storage.state < WRITTEN or allocation.is_planed) and operand is not USED:
+                if operand is not USED:
                     mask = tensor.unwritten() if isinstance(tensor, IndirectTensor) else storage.unwritten(tensor)
                     if mask is not None:
                         holes[name] = mask
                         found = self._hole(kernel, name, tensor, mask, operand)  # raises for a strict operand
                         origin = found if origin is None else origin
-            elif storage.borrowed:
-                storage.detach()
             slots += (storage.id, tensor.offset_bytes)
         return slots, holes, origin
 
@@ -318,7 +323,9 @@ class Instruction(ABC):
         if (holes or written) and not seen.is_noted():
             self._note_parts(tensors, holes, written)
         for name, tensor, operand in tensors:
-            if operand.access is not Access.READ:
+            if operand.access is Access.READ:
+                continue
+            if spread or written or not tensor.allocation.storage.is_all(self.state_written):
                 self._mark(tensor, spread.get(name), origin, written.get(name))
         for kind, access in states:
             if access is not Access.READ:
@@ -451,6 +458,13 @@ class Instruction(ABC):
         )
 
 
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gives an object's attributes of these names."""
+    if len(names) < 2:  # of one name, attrgetter gives no tuple
+        return lambda value: tuple(getattr(value, name) for name in names)
+    return attrgetter(*names)
+
+
 def _typed(value: Any) -> Hashable:
     """Return lists as tuples and leaves with their types: 1, 1.0 and True are equal, and not the same parameter."""
     if isinstance(value, (list, tuple)):
@@ -475,11 +489,15 @@ def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = N
     except NeurosimError as error:
         raise error.at(kernel.where()) from error.__cause__
     except Exception as error:
-        raise SimulatorBug(
-            f"{instruction.mnemonic}: {type(error).__name__}: {error}",
-            where=kernel.where(),
-            advice="this is neurosim's mistake, not the kernel's: please report it with these lines",
-        ) from error
+        raise _bug(instruction, kernel, error) from error
+
+
+def _bug(instruction: Instruction, kernel: Kernel, error: Exception) -> SimulatorBug:
+    return SimulatorBug(
+        f"{instruction.mnemonic}: {type(error).__name__}: {error}",
+        where=kernel.where(),
+        advice="this is neurosim's mistake, not the kernel's: please report it with these lines",
+    )
 
 
 def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
@@ -496,7 +514,12 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
             except IllegalOperand as refusal:
                 raise refusal.at(kernel.where()) from None
             kwargs.pop("dtype")
-        handle = issue(instruction, kernel, sys._getframe(1))
+        try:
+            handle = instruction.issue(kernel, sys._getframe(1))
+        except NeurosimError as error:
+            raise error.at(kernel.where()) from error.__cause__
+        except Exception as error:
+            raise _bug(instruction, kernel, error) from error
         if kernel.bodies:  # of a loop on the device: each later trip makes the same call
             places, names = kept(args), kept(kwargs)  # as they are now, whatever Python does to them afterwards
             repeated: Action = lambda: handle.again(issue(cls(*places, **names), kernel))  # noqa: E731

@@ -62,6 +62,7 @@ class Storage:
     Attributes:
         id: index in the program's table of storages; -1 before a program knows it.
         memory: where it lives.
+        is_plane: whether tensors with an address share it.
         partitions: number of partitions, 0 in HBM.
         row_bytes: bytes in each partition; in HBM, bytes in all.
         size_bytes: bytes in all.
@@ -82,6 +83,7 @@ class Storage:
         "borrowed",
         "fine",
         "id",
+        "is_plane",
         "memory",
         "origin",
         "partitions",
@@ -100,6 +102,7 @@ class Storage:
         buffer: Bytes | None = None,
     ) -> None:
         self.id = -1
+        self.is_plane = False
         self.memory = memory
         self.partitions = partitions
         self.row_bytes = row_bytes
@@ -143,6 +146,10 @@ class Storage:
         """Return the bytes, if there are any, and let go of them: the next ones are others."""
         buffer, self._buffer = self._buffer, None
         return None if self.borrowed else buffer
+
+    def is_all(self, state: int) -> bool:
+        """Return whether all bytes are in ``state`` without looking further, so that marking some of them is idle."""
+        return self.state == state and not self.is_plane
 
     def detach(self) -> None:
         """Copy borrowed bytes (a caller's array) before the first write to them."""

@@ -41,6 +41,8 @@ class NkiTensor(NoOperators):
     """
 
     __slots__ = (
+        "_array",
+        "_array_of",
         "_free_offset",
         "_key",
         "_partition_axis",
@@ -69,6 +71,8 @@ class NkiTensor(NoOperators):
         self._start_partition = start_partition
         self._free_offset = free_offset
         self._key: tuple[Any, ...] | None = None
+        self._array: Array | None = None
+        self._array_of: Array | None = None
 
     # -- what a kernel asks about a tensor ------------------------------------------------------------------------
 
@@ -225,15 +229,21 @@ class NkiTensor(NoOperators):
 
     def array(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes: shape and dtype of this tensor."""
-        allocation, dtype, axis = self.allocation, self.dtype, self._partition_axis
-        storage, size = allocation.storage, dtype.size_bytes
+        allocation = self.allocation
+        storage = allocation.storage
+        buffer = storage.buffer
+        if self._array is not None and self._array_of is buffer:
+            return self._array
+        dtype, axis = self.dtype, self._partition_axis
+        size = dtype.size_bytes
         start = allocation.base_bytes + self._free_offset * size
         strides = [step * size for step in self._steps]
         if axis >= 0:
             row = storage.row_bytes
             strides[axis] = self._steps[axis] * row
             start += (allocation.base_partition + self._start_partition) * row
-        return np.ndarray(self.shape, dtype.numpy, storage.buffer, start, strides)
+        self._array, self._array_of = np.ndarray(self.shape, dtype.numpy, buffer, start, strides), buffer
+        return self._array
 
     def lanes(self) -> Array:
         """Return the elements as [partitions, free elements]: a view where the layout allows, else a copy."""
@@ -364,6 +374,8 @@ class NkiTensor(NoOperators):
                 partition += start * steps[place]
             elif start:
                 offset += start * steps[place]
+        if type(self) is NkiTensor:
+            return NkiTensor(self.allocation, self.dtype, extents, steps, axis, partition, offset)
         return self._with(extents, steps, axis, partition, offset)
 
     def __setitem__(self, key: Any, value: Any) -> None:
