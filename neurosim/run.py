@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from neurosim.shadow import Shadow
     from neurosim.timing.causes import Causes
     from neurosim.timing.sensitivity import Sensitivity
+    from neurosim.timing.what_if import WhatIf
 
 
 class Result:
@@ -143,6 +144,26 @@ class Result:
         if not isinstance(core, Hashable) or core not in self.timelines:
             raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
         return self.timelines[core]
+
+    def what_if(self, **changes: Any) -> WhatIf:
+        """Return what the kernel would take if something were otherwise: the record is timed again.
+
+        Args:
+            changes: ``dma_bandwidth=2``, ``activation_latency=0``, ``throttle=False``, ``matmul="bfloat16"``,
+                ``without="matmul.py:61"`` and more, all at once: see :func:`neurosim.timing.what_if.what_if`.
+
+        Raises:
+            ConfigurationError: a name is unknown, a value makes no sense, or nothing is changed.
+        """
+        from neurosim.timing.what_if import what_if
+
+        return what_if(self.program, self.chip, self.timing, changes, self.timeline.makespan_ps)
+
+    def what_ifs(self) -> list[WhatIf]:
+        """Return what-ifs that are worth asking of any kernel, by what they gain; those that gain nothing left out."""
+        from neurosim.timing.what_if.ready import what_ifs
+
+        return what_ifs(self.program, self.chip, self.timing, self.timeline.makespan_ps)
 
     def sensitivity(self, step: float = 0.1) -> list[Sensitivity]:
         """Return how the makespan moves when each figure of the chip moves by a part of it, the strongest first.

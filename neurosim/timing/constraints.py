@@ -13,7 +13,8 @@ from neurosim.dependences import Dependence, Operands, dependences
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
 from neurosim.lifetimes import SPILLS, check_capacity, lifetimes
-from neurosim.program import Program
+from neurosim.program import Access, Program
+from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.tables import (
     CORE,
     EDGE,
@@ -62,6 +63,7 @@ class _Records:
         signatures, units, cores: the signature, the engine counted over all cores, the number of the core.
         is_dma: whether DMA engines do its work.
         partners: the other core's record of the same meeting, -1 for none.
+        gone: whether it takes no time and no engine.
     """
 
     signatures: Ints
@@ -69,10 +71,18 @@ class _Records:
     cores: Ints
     is_dma: Bools
     partners: Ints
+    gone: Bools
 
 
 def tables_of(
-    program: Program, chip: Chip, costs: Costs, signatures: Ints, engines: Ints, window: int, **figures: int
+    program: Program,
+    chip: Chip,
+    costs: Costs,
+    signatures: Ints,
+    engines: Ints,
+    window: int,
+    edit: Edit = UNCHANGED,
+    **figures: int,
 ) -> tuple[tuple[int, ...], Tables]:
     """Return the cores' numbers, and the tables of a program before anything has happened.
 
@@ -83,14 +93,15 @@ def tables_of(
         engines: by signature, the index of its engine.
         window: how many records an engine may look at; with more than one, engines keep the order of what they read
             and overwrite by constraints.
+        edit: what is timed in place of the record.
         figures: more columns of ``TOTALS``.
     """
-    names, made = _columns(program, costs, signatures, engines)
+    names, made = _columns(program, costs, signatures, engines, edit)
     count, unit_count = len(program), len(names) * len(ENGINES)
-    unit_records, unit_starts, positions = _streams(made.units, unit_count)
+    unit_records, unit_starts, positions = _streams(made.units, unit_count, made.gone)
     queues, of_queue = _queues(program, made, chip.dma.queue_depth)
     groups, of_group, group_starts = _groups(made, costs.costs["table"][made.signatures], of_queue, unit_count)
-    edges, edge_starts, edge_splits = _edges(program, made, chip, moves=window > 1)
+    edges, edge_starts, edge_splits = _edges(program, made, chip, moves=window > 1, overwrites=edit.overwrites)
     tiles, pools, pool_tiles = _pools(program, chip, names, made.cores)
     touches, touch_starts = _touches(program, tiles)
     groups["first"] += count  # behind the heaps of the units
@@ -138,6 +149,7 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
         unit=records.units,
         epoch=_epochs(records),
         partner=records.partners,
+        gone=records.gone,
         **columns,
         **dict.fromkeys(("waited_for", "queued_behind", "complete_ps", "arrival_ps", "data_ps", "moved_ps"), -1),
     )
@@ -166,7 +178,7 @@ def _rooms(records: _Records, costs: Costs, tiles: int) -> dict[str, Table]:
     ops = np.maximum(2 * every["pairs"], every["step_end"] - every["step_start"] + (every["table"] >= 0))
     moves = every["share_end"] - every["share_start"]
     rows = {
-        "heap": (HEAP, 2 * len(every) + dmas + tiles),
+        "heap": (HEAP, 2 * len(every) + dmas + int(records.gone.sum()) + tiles),
         "spans": (SPAN, 2 * dmas + 1),
         "ops": (OP, int(ops.sum()) + dmas),
         "moves": (MOVE, int(moves.sum())),
@@ -186,13 +198,14 @@ def _starts(counts: Ints) -> Ints:
     return starts
 
 
-def _columns(program: Program, costs: Costs, signatures: Ints, engines: Ints) -> tuple[Ints, _Records]:
+def _columns(program: Program, costs: Costs, signatures: Ints, engines: Ints, edit: Edit) -> tuple[Ints, _Records]:
     """Return the cores' numbers, and what the constraints are made from."""
     names, cores = np.unique(_column(program.cores), return_inverse=True)
     names = names if len(names) else np.zeros(1, dtype=np.int64)  # an empty program has a core all the same
     units = cores * len(ENGINES) + engines[signatures]
     is_dma = (costs.costs["kind"] == TRANSFER)[signatures]
-    return names, _Records(signatures, units, cores, is_dma, _partners(program))
+    gone = np.zeros(len(program), dtype=bool) if edit.gone is None else edit.gone
+    return names, _Records(signatures, units, cores, is_dma, _partners(program), gone)
 
 
 def _partners(program: Program) -> Ints:
@@ -205,11 +218,12 @@ def _partners(program: Program) -> Ints:
     return partners
 
 
-def _streams(units: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+def _streams(units: Ints, count: int, gone: Bools) -> tuple[Ints, Ints, Ints]:
     """Return the records of all units in program order, where each unit's begin, and how many of it come before."""
     order = np.argsort(units, kind="stable")
-    starts = _starts(np.bincount(units, minlength=count))
-    positions = np.empty_like(order)
+    order = order[~gone[order]]
+    starts = _starts(np.bincount(units[order], minlength=count))
+    positions = np.zeros(len(units), dtype=np.int64)
     positions[order] = np.arange(len(order)) - starts[units[order]]
     return order, starts, positions
 
@@ -253,12 +267,16 @@ def _groups(records: _Records, tables: Ints, queues: Ints, unit_count: int) -> t
     return made, groups, np.searchsorted(names // count**2, np.arange(unit_count + 1))
 
 
-def _edges(program: Program, records: _Records, chip: Chip, *, moves: bool) -> tuple[Table, Ints, Ints]:
+def _edges(
+    program: Program, records: _Records, chip: Chip, *, moves: bool, overwrites: bool
+) -> tuple[Table, Ints, Ints]:
     """Return edges by producer, where each producer's begin, and which of them wait for its result.
 
     A result crosses to another engine through a semaphore. On one engine, a reader waits for the result,
     through a semaphore of its own on some generations; a write after a read or a write needs no more than the
-    engine's own order.
+    engine's own order. What is gone passes on what it waited for
+    through one semaphore. Without
+    ``overwrites``, nothing waits until others have written or read what it overwrites, unless it adds to it.
     """
     found = dependences(program)
     units, is_dma = records.units, records.is_dma
@@ -271,6 +289,8 @@ def _edges(program: Program, records: _Records, chip: Chip, *, moves: bool) -> t
     keep = records.partners[consumer] != producer
     if not moves:
         keep &= ~in_order
+    if not overwrites:
+        keep &= in_order | (kind != Dependence.WAR) & ((kind != Dependence.WAW) | _accumulates(program)[consumer])
     semaphore_ps, own_semaphore_ps = (round(ns * 1000) for ns in (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns))
     reasons = np.empty(len(Dependence), dtype=np.int64)
     reasons[Dependence.RAW] = Stall.DATA_ENGINE
@@ -280,6 +300,8 @@ def _edges(program: Program, records: _Records, chip: Chip, *, moves: bool) -> t
     reason = reasons[kind]
     reason[from_dma & (kind == Dependence.RAW)] = Stall.DATA_DMA
     delay = np.where(is_local, own_semaphore_ps, semaphore_ps)
+    delay[records.gone[producer]] = semaphore_ps
+    delay[records.gone[consumer]] = 0
     kept = np.flatnonzero(keep)
     order = kept[np.argsort(producer[kept] * 2 + ~in_order[kept], kind="stable")]
     starts = _starts(np.bincount(producer[order], minlength=len(units)))
@@ -288,10 +310,16 @@ def _edges(program: Program, records: _Records, chip: Chip, *, moves: bool) -> t
     return made, starts, splits
 
 
+def _accumulates(program: Program) -> Bools:
+    """Return, by record, whether it adds to what is there."""
+    adds = [any(each.access is Access.ACCUMULATE for each in signature.patterns) for signature in program.signatures]
+    return np.array(adds, dtype=bool)[np.array(program.signature_ids, dtype=np.int64)]
+
+
 def _turns(records: _Records, costs: Costs, engines: int) -> Ints:
     """Let transfers without partitions take turns, so that small ones do not all land on the first engine."""
     shares = costs.costs["share_end"] - costs.costs["share_start"]
-    width = (shares * costs.costs["may_turn"]).astype(np.int64)[records.signatures]
+    width = (shares * costs.costs["may_turn"]).astype(np.int64)[records.signatures] * ~records.gone
     turns = np.zeros(len(width), dtype=np.int64)
     for core in np.unique(records.cores):
         mine = records.cores == core

@@ -16,6 +16,7 @@ from neurosim.errors import ConfigurationError, SimulatorBug
 from neurosim.program import Program, Signature
 from neurosim.timing.constraints import Costs, tables_of
 from neurosim.timing.dma import TransferCost, transfer_cost
+from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.tables import COMPUTE, COST, MULTIPLY, SHARE, STEP, TRANSFER, Tables, table
 from neurosim.timing.laws import (
     MatmulCost,
@@ -62,21 +63,21 @@ _TRANSFER_TIMES: Final = (
 
 
 def lower(
-    program: Program, placement: Placement, chip: Chip, window: int, *, throttle: bool
+    program: Program, placement: Placement, chip: Chip, window: int, *, throttle: bool, edit: Edit = UNCHANGED
 ) -> tuple[tuple[int, ...], Tables]:
     """Return a program's cores, and the program made ready for a chip, its records on the engines of the placement.
 
     Engines look at ``window`` records, beginning with the first that is not issued: 1 for program order. Without
-    ``throttle``, the tensor engine always has its full clock.
+    ``throttle``, the tensor engine always has its full clock. With an ``edit``, that is timed in place of the record.
     """
     for signature in program.signatures:
         _check_fit(signature, chip)
-    costs = _columns([cost_of(signature, chip) for signature in placement.signatures])
+    costs = _columns([cost_of(edit.signature(signature), chip) for signature in placement.signatures])
     engines = np.array([_engine_index(signature) for signature in placement.signatures], dtype=np.int64)
     meeting_ps = nanoseconds(chip.sync.core_barrier_ns)
     figures = {"table_load_ps": table_load_ps(chip), "meeting_ps": meeting_ps}
     figures |= throttle_of(chip)._asdict() if throttle else dict.fromkeys(Throttle._fields, 0)
-    return tables_of(program, chip, costs, placement.numbers, engines, window, **figures)
+    return tables_of(program, chip, costs, placement.numbers, engines, window, edit, **figures)
 
 
 def _columns(costs: list[Cost]) -> Costs:

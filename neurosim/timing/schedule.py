@@ -12,6 +12,7 @@ import numpy as np
 from neurosim.chip import Chip
 from neurosim.errors import SimulatorBug
 from neurosim.program import Program
+from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.loop import run
 from neurosim.timing.events.tables import Tables
 from neurosim.timing.lower import lower
@@ -21,20 +22,30 @@ WINDOWS: Final = {"program": 1, "compiler": 1 << 30}
 """By name of a schedule, how many records an engine may look at, beginning with the first that is not issued."""
 
 
-def schedule(program: Program, chip: Chip, order: str, *, throttle: bool) -> tuple[tuple[int, ...], Tables]:
-    """Return a program's cores, and its tables with all times filled in.
+def schedule(
+    program: Program, chip: Chip, order: str, *, throttle: bool, edit: Edit = UNCHANGED
+) -> tuple[tuple[int, ...], Tables]:
+    """Return a program's cores, and its tables with all times filled in; with an ``edit``, of what it makes of it.
 
     Raises:
         SimulatorBug: a record can never start.
     """
     with _collection_paused():
         placement = placed(program, chip) if order == "compiler" else recorded(program)
-        cores, tables = lower(program, placement, chip, WINDOWS[order], throttle=throttle)
+        cores, tables = lower(program, placement, chip, WINDOWS[order], throttle=throttle, edit=edit)
         run(tables)
     waiting = np.flatnonzero(tables.records["complete_ps"] < 0)
     if len(waiting):
         raise SimulatorBug(f"timing: record {waiting[0]} can never start", advice="report it with the program")
     return cores, tables
+
+
+def makespan_ps(program: Program, chip: Chip, order: str, *, throttle: bool, edit: Edit = UNCHANGED) -> int:
+    """Return when the last core is through, as its timeline would say, without making one."""
+    _, tables = schedule(program, chip, order, throttle=throttle, edit=edit)
+    totals = tables.totals[0]
+    ends = tables.records["complete_ps"], tables.ops["end_ps"][: totals.ops], tables.moves["end_ps"][: totals.moves]
+    return max(int(column.max(initial=0)) for column in ends)
 
 
 @contextmanager

@@ -41,7 +41,9 @@ def run(tables: Tables) -> None:
             time_ps, item = tables.heap[first].key, tables.heap[first].entry
             pop(tables.heap, first, totals[0].events)
             totals[0].events -= 1
-            if item >= 0:
+            if item >= 0 and tables.records[item].gone:
+                _pass_on(tables, item, time_ps)
+            elif item >= 0:
                 _arrive(tables, item, time_ps)
             else:
                 tile = tables.tiles[-1 - item]
@@ -72,6 +74,11 @@ def _meet(tables: Tables, record: int, time_ps: int, reason: int, by: int) -> No
 def _enqueue(tables: Tables, record: int) -> None:
     """Let a record wait, for its time and for its engine."""
     mine = tables.records[record]
+    if mine.gone:
+        totals = tables.totals
+        push(tables.heap, totals[0].events_first, totals[0].events, mine.ready_ps, record)
+        totals[0].events += 1
+        return
     unit = tables.units[mine.unit]
     push(tables.heap, unit.future_first, unit.future_size, mine.ready_ps, record)
     unit.future_size += 1
@@ -230,6 +237,13 @@ def _finish(tables: Tables, record: int, time_ps: int) -> None:
     unit = tables.units[mine.unit]
     if mine.queue >= 0 and unit.start + unit.head < unit.end:  # a DMA may have waited for room in its queue
         unit.wake_ps = min(unit.wake_ps, max(time_ps, unit.next_ps))
+    _leave(tables, record, time_ps)
+
+
+@inlined
+def _leave(tables: Tables, record: int, time_ps: int) -> None:
+    """Count a record's accesses to tiles, which die with their last one."""
+    mine = tables.records[record]
     for touch in range(mine.touch_start, mine.touch_end):
         tile = tables.tiles[tables.touches[touch]]
         if time_ps > tile.death_ps:
@@ -240,3 +254,16 @@ def _finish(tables: Tables, record: int, time_ps: int) -> None:
             totals = tables.totals
             push(tables.heap, totals[0].events_first, totals[0].events, tile.death_ps, -1 - tables.touches[touch])
             totals[0].events += 1
+
+
+@inlined
+def _pass_on(tables: Tables, record: int, time_ps: int) -> None:
+    """End a record that takes no time: those who wait for it wait for what it waited for."""
+    mine = tables.records[record]
+    mine.start_ps = time_ps
+    mine.complete_ps = time_ps
+    for index in range(mine.edge_start, mine.edge_end):
+        edge = tables.edges[index]
+        delay_ps = edge.delay_ps if index >= mine.edge_split else 0
+        _meet(tables, edge.consumer, time_ps + delay_ps, edge.reason, mine.waited_for)
+    _leave(tables, record, time_ps)

@@ -45,20 +45,21 @@ STEP: Final = _columns("kind", "issue_ps latency_ps")
 SHARE: Final = _columns("engine", "busy_ps")
 
 RECORD: Final = _columns(
-    "signature unit position group epoch queue turn partner remaining issued reason waited_for queued_behind "
+    "signature unit position group epoch queue turn partner gone remaining issued reason waited_for queued_behind "
     "edge_start edge_split edge_end touch_start touch_end",
     "ready_ps start_ps complete_ps arrival_ps data_ps moved_ps",
 )
 """A record, and what is known of it so far.
 
-Its ``unit`` is an engine, counted over all cores, five per core; ``position`` counts the records of its unit before it;
-``group`` is where it waits: with those that need the same table, or the same queue, or neither. ``epoch`` grows from
-meeting to meeting of its core; nothing moves from one to another. ``turn`` is the first DMA engine of a transfer that
-may begin anywhere, ``partner`` the other core's record of the same meeting. ``remaining`` constraints are to be met;
+Its ``unit`` is an engine, counted over all cores, five per core; ``position`` counts the records of its unit before
+it; ``group`` is where it waits: with those that need the same table, or the same queue, or neither. ``epoch`` grows
+from meeting to meeting of its core; nothing moves from one to another. ``turn`` is the first DMA engine of a transfer
+that may begin anywhere, ``partner`` the other core's record of the same meeting. A record that is ``gone`` is not in
+the rows of its unit: it ends as soon as all its constraints are met. ``remaining`` constraints are to be met;
 ``ready_ps`` is the latest that was, ``reason`` says which, and ``waited_for`` by which record. Edges before
-``edge_split`` are met when its engine is free again, the others when its result is there. ``queued_behind`` is the
-DMA that moved first, ``data_ps`` when its own data reaches the DMA engines; at a meeting, ``arrival_ps`` is when its
-core was there, and ``moved_ps`` when its own transfer had moved. Times are -1 until they are known.
+``edge_split`` are met when its engine is free again, the others when its result is there. ``queued_behind`` is the DMA
+that moved first, ``data_ps`` when its own data reaches the DMA engines; at a meeting, ``arrival_ps`` is when its core
+was there, and ``moved_ps`` when its own transfer had moved. Times are -1 until they are known.
 """
 
 EDGE: Final = _columns("consumer reason", "delay_ps")

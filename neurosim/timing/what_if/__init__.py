@@ -1,0 +1,157 @@
+"""What a kernel would take if something were otherwise: never estimated, the recorded program is timed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from neurosim.chip import Chip
+from neurosim.errors import ConfigurationError
+from neurosim.program import Frame, Program
+from neurosim.timing.edits import Edit, has_wide_matmuls, operands_of, removable
+from neurosim.timing.options import TimingOptions
+from neurosim.timing.schedule import makespan_ps
+from neurosim.timing.what_if.vocabulary import figures_of, words
+
+__all__ = ["WhatIf", "what_if", "words"]
+
+_OPTIONS: Final = ("schedule", "throttle")
+_KERNEL: Final = ("matmul", "overwrites", "without")
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What would follow from some changes.
+
+    Attributes:
+        changes: what was asked for, by word.
+        text: the changes in words.
+        before_ps, after_ps: the kernel's makespan as it is, and with the changes.
+        chip: the variant of the chip that was timed.
+        timing: the options that were timed with.
+        edit: what was timed in place of the record.
+    """
+
+    changes: Mapping[str, Any]
+    text: str
+    before_ps: int
+    after_ps: int
+    chip: Chip
+    timing: TimingOptions
+    edit: Edit
+
+    @property
+    def gain_ps(self) -> int:
+        """By how much the kernel would be shorter; negative where it would be longer."""
+        return self.before_ps - self.after_ps
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast the kernel would be."""
+        return self.before_ps / self.after_ps if self.after_ps else float("inf")
+
+
+def what_if(
+    program: Program, chip: Chip, timing: TimingOptions, changes: Mapping[str, Any], before_ps: int, text: str = ""
+) -> WhatIf:
+    """Return what would follow from some changes, all at once.
+
+    Args:
+        program: what was recorded.
+        chip: what it ran on.
+        timing: how it was timed.
+        changes: by name: a word of :func:`words` with a factor; a figure's path with a value in its unit; ``schedule``
+            or ``throttle`` as :class:`TimingOptions` has them; ``matmul="bfloat16"`` where 4-byte floats are
+            multiplied; ``overwrites=False``, where no write waits for what it overwrites;
+            ``without`` places (``"matmul.py:61"``, ``"matmul.py"``) or numbers of records, whose instructions take
+            no time.
+        before_ps: the makespan without the changes.
+        text: the changes in words; by default as they are given.
+
+    Raises:
+        ConfigurationError: a name is unknown, a value makes no sense, or nothing is changed.
+        CapacityExceeded: the chip with the changes has too little space.
+    """
+    if not changes:
+        raise ConfigurationError("what_if: nothing is changed", advice="name a change, such as dma_bandwidth=2")
+    own = {name: value for name, value in changes.items() if name in (*_OPTIONS, *_KERNEL)}
+    variant = chip.replace(**figures_of(chip, {name: value for name, value in changes.items() if name not in own}))
+    options = timing._replace(**{name: own[name] for name in _OPTIONS if name in own}).check(variant)
+    edit = _edit(program, own)
+    after_ps = makespan_ps(program, variant, options.schedule, throttle=options.throttle, edit=edit)
+    given = text or ", ".join(f"{name}={_said(value)}" for name, value in changes.items())
+    return WhatIf(dict(changes), given, before_ps, after_ps, variant, options, edit)
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _edit(program: Program, given: Mapping[str, Any]) -> Edit:
+    overwrites = given.get("overwrites", True)
+    if not isinstance(overwrites, bool):
+        raise ConfigurationError(f"what_if: overwrites={overwrites!r} is not a bool", advice="pass True or False")
+    if "matmul" in given and not has_wide_matmuls(program):
+        raise ConfigurationError(
+            f"what_if: matmul={given['matmul']!r} changes nothing",
+            numbers=("the kernel multiplies no 4-byte floats",),
+        )
+    gone = None
+    if "without" in given:
+        gone = removable(program, records_at(program, given["without"]))
+        if not gone.any():
+            raise ConfigurationError(
+                f"what_if: without={given['without']!r}",
+                numbers=("nothing there can be left out: it orders what is around it",),
+                advice="name a line with an instruction other than a meeting of cores or the head of a loop",
+            )
+    return Edit(gone, operands_of(given["matmul"]) if "matmul" in given else None, overwrites)
+
+
+def records_at(program: Program, given: Any) -> list[int]:
+    """Return the records that places or numbers name.
+
+    Raises:
+        ConfigurationError: there is no such record, or none comes from there.
+    """
+    places = [given] if isinstance(given, str | int | np.integer) else list(given)
+    stacks = np.array(program.stack_ids, dtype=np.int64)
+    found: set[int] = set()
+    for place in places:
+        if isinstance(place, str):
+            wanted = np.array([_comes_from(stack, place) for stack in program.stacks], dtype=bool)
+            records = np.flatnonzero(wanted[stacks]).tolist() if len(stacks) else []
+        elif isinstance(place, int | np.integer) and not isinstance(place, bool) and 0 <= place < len(program):
+            records = [int(place)]
+        else:
+            raise ConfigurationError(
+                f"what_if: without={place!r} names no instruction",
+                numbers=(f"records are 0 to {len(program) - 1}, places are as in matmul.py:61",),
+            )
+        if not records:
+            raise ConfigurationError(
+                f"what_if: no instruction comes from {place}", numbers=(f"lines: {', '.join(_lines(program))}",)
+            )
+        found.update(records)
+    return sorted(found)
+
+
+def _comes_from(stack: Sequence[Frame], place: str) -> bool:
+    """Whether a frame lies in a file or line, named from as far up the path as one likes."""
+    for frame in stack:
+        for text in (frame.file, f"{frame.file}:{frame.line}"):
+            if text == place or text.endswith("/" + place):
+                return True
+    return False
+
+
+_LISTED: Final = 8
+
+
+def _lines(program: Program) -> Iterable[str]:
+    """Return the lines of some instructions."""
+    names = sorted({f"{stack[0].file}:{stack[0].line}" for stack in program.stacks if stack})
+    return (*names[:_LISTED], *(("…",) if len(names) > _LISTED else ()))
