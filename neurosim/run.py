@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from neurosim.kernel import Kernel, boundary, run
 from neurosim.lanes import Lanes
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
+from neurosim.questions import Questions
 from neurosim.replay import LIBRARY, Launch, Recording, Unreplayable, is_on, recorded, replayed, without_values
 from neurosim.replay import launch as launch_of
 from neurosim.replay.tape import LanesOf
@@ -44,12 +45,9 @@ from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
     from neurosim.shadow import Shadow
-    from neurosim.timing.causes import Causes
-    from neurosim.timing.sensitivity import Sensitivity
-    from neurosim.timing.what_if import WhatIf
 
 
-class Result:
+class Result(Questions):
     """What one run of a kernel gave.
 
     Attributes:
@@ -94,11 +92,6 @@ class Result:
             known[self.timing] = found
         return found
 
-    @property
-    def timeline(self) -> Timeline:
-        """The timeline of the core that ends last, which is the kernel's; of equal ones, of the first."""
-        return max(self.timelines.values(), key=lambda timeline: timeline.makespan_ps)
-
     def summary(self, core: int | None = None) -> dict[str, Any]:
         """Return the figures of the report as a dict that ``json.dumps`` takes, with units in the names.
 
@@ -123,63 +116,6 @@ class Result:
         from neurosim.report.text import report
 
         return report(self.summary(core))
-
-    def causes(self, core: int | None = None) -> Causes:
-        """Return where each engine's time went, by cause; see :mod:`neurosim.timing.causes`.
-
-        Args:
-            core: of this core; by default of the one that ends last.
-
-        Raises:
-            ConfigurationError: the kernel ran on no such core.
-        """
-        from neurosim.timing.causes import causes
-
-        return causes(self.program, self._timeline_of(core))
-
-    def _timeline_of(self, core: int | None) -> Timeline:
-        """Return a core's timeline, by default that of the core that ends last."""
-        if core is None:
-            return self.timeline
-        if not isinstance(core, Hashable) or core not in self.timelines:
-            raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
-        return self.timelines[core]
-
-    def what_if(self, **changes: Any) -> WhatIf:
-        """Return what the kernel would take if something were otherwise: the record is timed again.
-
-        Args:
-            changes: ``dma_bandwidth=2``, ``activation_latency=0``, ``throttle=False``, ``matmul="bfloat16"``,
-                ``without="matmul.py:61"`` and more, all at once: see :func:`neurosim.timing.what_if.what_if`.
-
-        Raises:
-            ConfigurationError: a name is unknown, a value makes no sense, or nothing is changed.
-        """
-        from neurosim.timing.what_if import what_if
-
-        return what_if(self.program, self.chip, self.timing, changes, self.timeline.makespan_ps)
-
-    def what_ifs(self) -> list[WhatIf]:
-        """Return what-ifs that are worth asking of any kernel, by what they gain; those that gain nothing left out."""
-        from neurosim.timing.what_if.ready import what_ifs
-
-        return what_ifs(self.program, self.chip, self.timing, self.timeline.makespan_ps)
-
-    def sensitivity(self, step: float = 0.1) -> list[Sensitivity]:
-        """Return how the makespan moves when each figure of the chip moves by a part of it, the strongest first.
-
-        Args:
-            step: 0.1 moves each figure by 10 %, down and up, and times the program again each time.
-
-        Raises:
-            ConfigurationError: ``step`` is not between 0 and 1.
-        """
-        from neurosim.timing.sensitivity import sensitivity
-
-        def makespan_ps(chip: Chip) -> int:
-            return max(timeline.makespan_ps for timeline in time(self.program, chip, **self.timing._asdict()).values())
-
-        return sensitivity(makespan_ps, self.chip, step)
 
     def perfetto(
         self,

@@ -379,6 +379,7 @@ ROWS = (
             "neurosim.chip",
             "neurosim.devices",
             "neurosim.arguments",
+            "neurosim.questions",
             "neurosim.replay",
             "neurosim.schedules",
             "neurosim.settings",
@@ -389,6 +390,7 @@ ROWS = (
         ),
         packages=("numpy",),
     ),
+    Row("neurosim.questions", own=("neurosim.errors", "neurosim.program", "neurosim.chip", "neurosim.timing")),
     # Errors of a run against a float64 shadow of it.
     Row(
         "neurosim.shadow",

@@ -87,8 +87,7 @@ def tables_of(
     """Return the cores' numbers, and the tables of a program before anything has happened.
 
     Args:
-        program, chip: what is timed, and on what.
-        costs: what signatures cost.
+        program, chip, costs: what is timed, on what, and what its signatures cost.
         signatures: by record, its signature: where its engine is another than recorded, one behind the program's.
         engines: by signature, the index of its engine.
         window: how many records an engine may look at; with more than one, engines keep the order of what they read

@@ -1,0 +1,100 @@
+"""What can be asked of a run: where its time went, what limits it, what it would take if something were otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from neurosim.chip import Chip
+from neurosim.errors import ConfigurationError
+from neurosim.program import Program
+from neurosim.timing import Timeline, TimingOptions
+
+if TYPE_CHECKING:
+    from neurosim.timing.causes import Causes
+    from neurosim.timing.sensitivity import Sensitivity
+    from neurosim.timing.what_if import WhatIf
+
+
+class Questions:
+    """A run with a record, from which all answers are computed when they are asked for.
+
+    Attributes:
+        program: the record.
+        chip: what it ran on.
+        kernel_name: the function's name.
+        timing: how it is timed.
+    """
+
+    program: Program
+    chip: Chip
+    kernel_name: str
+    timing: TimingOptions
+
+    @property
+    def timelines(self) -> dict[int, Timeline]:
+        """Per core, when everything happened."""
+        raise NotImplementedError
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline of the core that ends last, which is the kernel's; of equal ones, of the first."""
+        return max(self.timelines.values(), key=lambda timeline: timeline.makespan_ps)
+
+    def causes(self, core: int | None = None) -> Causes:
+        """Return where each engine's time went, by cause; see :mod:`neurosim.timing.causes`.
+
+        Args:
+            core: of this core; by default of the one that ends last.
+
+        Raises:
+            ConfigurationError: the kernel ran on no such core.
+        """
+        from neurosim.timing.causes import causes
+
+        return causes(self.program, self._timeline_of(core))
+
+    def _timeline_of(self, core: int | None) -> Timeline:
+        """Return a core's timeline, by default that of the core that ends last."""
+        if core is None:
+            return self.timeline
+        if not isinstance(core, Hashable) or core not in self.timelines:
+            raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
+        return self.timelines[core]
+
+    def what_if(self, **changes: Any) -> WhatIf:
+        """Return what the kernel would take if something were otherwise: the record is timed again.
+
+        Args:
+            changes: ``dma_bandwidth=2``, ``activation_latency=0``, ``throttle=False``, ``matmul="bfloat16"``,
+                ``without="matmul.py:61"`` and more, all at once: see :func:`neurosim.timing.what_if.what_if`.
+
+        Raises:
+            ConfigurationError: a name is unknown, a value makes no sense, or nothing is changed.
+        """
+        from neurosim.timing.what_if import what_if
+
+        return what_if(self.program, self.chip, self.timing, changes, self.timeline.makespan_ps)
+
+    def what_ifs(self) -> list[WhatIf]:
+        """Return what-ifs that are worth asking of any kernel, by what they gain; those that gain nothing left out."""
+        from neurosim.timing.what_if.ready import what_ifs
+
+        return what_ifs(self.program, self.chip, self.timing, self.timeline.makespan_ps)
+
+    def sensitivity(self, step: float = 0.1) -> list[Sensitivity]:
+        """Return how the makespan moves when each figure of the chip moves by a part of it, the strongest first.
+
+        Args:
+            step: 0.1 moves each figure by 10 %, down and up, and times the program again each time.
+
+        Raises:
+            ConfigurationError: ``step`` is not between 0 and 1.
+        """
+        from neurosim.timing.schedule import makespan_ps as makespan
+        from neurosim.timing.sensitivity import sensitivity
+
+        def time_ps(chip: Chip) -> int:
+            return makespan(self.program, chip, self.timing.schedule, throttle=self.timing.throttle)
+
+        return sensitivity(time_ps, self.chip, step)
