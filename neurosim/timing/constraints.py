@@ -87,12 +87,9 @@ def tables_of(
     """Return the cores' numbers, and the tables of a program before anything has happened.
 
     Args:
-        program, chip, costs: what is timed, on what, and what its signatures cost.
-        signatures: by record, its signature: where its engine is another than recorded, one behind the program's.
-        engines: by signature, the index of its engine.
-        window: how many records an engine may look at; with more than one, engines keep the order of what they read
-            and overwrite by constraints.
-        edit: what is timed in place of the record.
+        program, chip, costs, edit: what is timed, on what, what its signatures cost, and what is timed in its place.
+        signatures, engines: the signature of each record, with those of another engine; the engine of each signature.
+        window: how many records an engine may look at; with more than one, constraints keep the order of accesses.
         figures: more columns of ``TOTALS``.
     """
     names, made = _columns(program, costs, signatures, engines, edit)
