@@ -16,7 +16,20 @@ import typer
 
 from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
-from neurosim.command_outputs import Engines, FirstUs, Html, Json, LastUs, Lines, Outputs, Part, Perfetto, check_places
+from neurosim.command_outputs import (
+    Csv,
+    Engines,
+    FirstUs,
+    Html,
+    Json,
+    LastUs,
+    Lines,
+    Outputs,
+    Parquet,
+    Part,
+    Perfetto,
+    check_places,
+)
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
 from neurosim.sweep_command import sweep
@@ -144,6 +157,8 @@ def profile(
     engine: Engines = None,
     line: Lines = None,
     html: Html = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the program, for neurosim time or a bug report.")
     ] = None,
@@ -153,7 +168,8 @@ def profile(
     """Run one kernel on random inputs of the given shapes and print its report."""
     import neurosim
 
-    outputs = Outputs(json_file, perfetto, html, save, Part(first_us, last_us, engine or (), line or ())).check()
+    part = Part(first_us, last_us, engine or (), line or ())
+    outputs = Outputs(json_file, perfetto, html, csv, parquet, save, part).check()
     positional, named = parse_arguments(arguments or [], seed, values=values)
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
@@ -215,6 +231,8 @@ def time(
     throttle: Throttle = True,
     perfetto: Perfetto = None,
     html: Html = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
     first_us: FirstUs = 0.0,
     last_us: LastUs = None,
     engine: Engines = None,
@@ -225,7 +243,8 @@ def time(
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
-    outputs = Outputs(json_file, perfetto, html, None, Part(first_us, last_us, engine or (), line or ())).check()
+    part = Part(first_us, last_us, engine or (), line or ())
+    outputs = Outputs(json_file, perfetto, html, csv, parquet, None, part).check()
     overhead = _launch_overhead(launch)
     result = reopen(program_file, chip, launch_overhead=overhead, schedule=schedule, throttle=throttle)
     _tell(result, outputs, sensitivity=sensitivity)
@@ -262,6 +281,14 @@ def isa(name: Annotated[str | None, typer.Argument(help="Show the manual's page 
     color = _wants_color()
     text = overview(color=color, whole=not sys.stdout.isatty()) if name is None else page_text(name, color=color)
     print(text, end="")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of what --json writes."""
+    from neurosim.report.json_schema import json_schema
+
+    write_json("-", json_schema())
 
 
 @app.command()

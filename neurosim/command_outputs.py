@@ -25,6 +25,13 @@ Html = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Write a page with timelines, memory over time, costs by line, too."),
 ]
+Csv = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Write every operation as CSV, too; .gz compresses it."),
+]
+Parquet = Annotated[
+    Path | None, typer.Option("--parquet", metavar="FILE", help="Write every operation as Parquet, too.")
+]
 FirstUs = Annotated[float, typer.Option(help="The trace begins with what happens at this time, in µs.")]
 LastUs = Annotated[float | None, typer.Option(help="The trace ends with what begins before, in µs.")]
 Engines = Annotated[
@@ -84,12 +91,15 @@ class Outputs:
         json: the summary; ``-`` is the standard output.
         perfetto: a trace, of which ``part`` says how much.
         html: a page.
+        csv, parquet: every operation as a row of a table.
         save: the program.
     """
 
     json: Path | None = None
     perfetto: Path | None = None
     html: Path | None = None
+    csv: Path | None = None
+    parquet: Path | None = None
     save: Path | None = None
     part: Part = Part()
 
@@ -100,7 +110,7 @@ class Outputs:
             ConfigurationError: a folder is not there or takes no files, or there is no trace to choose from.
         """
         self.part.check(self.perfetto)
-        check_places(self.json, self.perfetto, self.html, self.save)
+        check_places(self.json, self.perfetto, self.html, self.csv, self.parquet, self.save)
         return self
 
     def write(self, result: Result, summary: dict[str, Any]) -> None:
@@ -111,6 +121,10 @@ class Outputs:
             result.perfetto(self.perfetto, **self.part.options())
         if self.html is not None:
             result.html(self.html)
+        if self.csv is not None:
+            result.csv(self.csv)
+        if self.parquet is not None:
+            result.parquet(self.parquet)
         if self.save is not None:
             result.program.save(self.save)
 

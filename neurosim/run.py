@@ -44,6 +44,8 @@ from neurosim.timing import LaunchOverhead, Timeline, TimingOptions, time
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from neurosim.shadow import Shadow
 
 
@@ -141,6 +143,37 @@ class Result(Questions):
 
         options = TraceOptions(first_ps, last_ps, tuple(engines), tuple(lines))
         write_trace(path, self.program, self.timelines, self.chip, kernel_name=self.kernel_name, options=options)
+
+    def operations(self) -> dict[str, NDArray[Any]]:
+        """Return every operation as columns of NumPy arrays by name, as ``pandas.DataFrame`` takes them.
+
+        :mod:`neurosim.report.operations` says what each column holds.
+        """
+        from neurosim.report.operations import Operations
+
+        return Operations(self.program, self.timelines).columns()
+
+    def csv(self, path: str | Path) -> None:
+        """Write :meth:`operations` as CSV; compressed where the name ends in ``.gz``.
+
+        Raises:
+            ConfigurationError: the file cannot be written.
+        """
+        from neurosim.report.operations import Operations, write_csv
+
+        write_csv(path, Operations(self.program, self.timelines))
+
+    def parquet(self, path: str | Path) -> None:
+        """Write :meth:`operations` as Parquet, with kernel, chip and options as metadata (the extra ``parquet``).
+
+        Raises:
+            ConfigurationError: pyarrow is not installed, or the file cannot be written.
+        """
+        from neurosim.report.operations import Operations, write_parquet
+
+        options = {name: str(value) for name, value in self.timing._asdict().items()}
+        about = {"kernel": self.kernel_name, "chip": self.chip.name, "nki_version": str(self.program.nki_version)}
+        write_parquet(path, Operations(self.program, self.timelines), about | options)
 
     def html(self, path: str | Path) -> None:
         """Write a page: timelines to zoom into, where time went, SBUF and PSUM over time, costs beside the source.

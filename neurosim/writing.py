@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from neurosim.errors import ConfigurationError
+
+_COMPRESSION: Final = 5
 
 
 @contextlib.contextmanager
@@ -37,6 +40,16 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if not in_place:
             draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def compressed(file: IO[bytes], wanted: bool) -> Iterator[IO[bytes]]:
+    """Wrap a file in gzip if that is wanted, without the time and the name that would make equal files differ."""
+    if not wanted:
+        yield file
+        return
+    with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
+        yield packed  # type: ignore[misc]
 
 
 def write_json(path: str | Path, content: Any) -> None:

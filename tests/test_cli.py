@@ -284,6 +284,25 @@ def test_profile_writes_a_part_of_a_trace(folder: Path) -> None:
     assert trace["metadata"]["options"]["last_ps"] == 10**9
 
 
+def test_tables_of_a_run_and_of_a_saved_program_are_the_same(folder: Path) -> None:
+    words = ("--csv", "a.csv", "--parquet", "a.parquet", "--save", "double.nsim")
+    done = neurosim("profile", "double.py:double", "64x32:float32", *words, folder=folder)
+    assert done.returncode == 0, done.stderr
+    again = neurosim("time", "double.nsim", "--csv", "b.csv", "--parquet", "b.parquet", folder=folder)
+    assert again.returncode == 0, again.stderr
+    text = (folder / "a.csv").read_text(encoding="utf-8")
+    assert text.startswith("core,engine,kind,record,name,instruction,file,line,")
+    assert text == (folder / "b.csv").read_text(encoding="utf-8")
+    assert (folder / "a.parquet").read_bytes()[:4] == b"PAR1"
+    assert (folder / "a.parquet").read_bytes() == (folder / "b.parquet").read_bytes()
+
+
+def test_the_schema_of_summaries_is_printed(folder: Path) -> None:
+    printed = json.loads(neurosim("schema", folder=folder).stdout)
+    assert "makespan_ps" in printed["$defs"]["Summary"]["required"]
+    assert printed["$defs"]["Summary"]["properties"]["schema"] == {"const": printed["title"]}
+
+
 def test_a_place_that_takes_no_file_is_named_before_anything_runs(folder: Path) -> None:
     """The kernel does not exist: that would be said later."""
     (folder / "taken").mkdir()

@@ -302,6 +302,19 @@ ROWS = (
         ),
         packages=("numpy",),
     ),
+    Row(
+        "neurosim.report.operations",
+        own=(
+            *RECORD,
+            "neurosim.listing",
+            "neurosim.report.queues",
+            "neurosim.timing.causes",
+            "neurosim.timing.timeline",
+            "neurosim.writing",
+        ),
+        bare=("neurosim",),
+        packages=("numpy", "pyarrow"),
+    ),
     # Compiled, and kept on disk under a hash of its own sources.
     Row("neurosim.report.trace.filling", own=("neurosim.jit",), packages=("numpy",)),
     Row("neurosim.report.text", own=("neurosim.report",), packages=("rich",)),

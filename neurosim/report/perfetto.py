@@ -16,8 +16,6 @@ is kept. The exact picoseconds are in the arguments ``start_ps`` and ``end_ps``.
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import heapq
 import json
 from collections.abc import Iterator, Mapping
@@ -25,7 +23,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from types import NoneType
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +38,7 @@ from neurosim.report.trace.counters import counters
 from neurosim.report.trace.filling import HEX, SEPARATOR, THOUSANDTHS, Forms, hole
 from neurosim.report.trace.texts import Text, Texts
 from neurosim.timing.timeline import ENGINES, REASONS, Ints, Op, Timeline
-from neurosim.writing import replacing
+from neurosim.writing import compressed, replacing
 
 SCHEMA: Final = "neurosim.trace/1"
 """Changes when a track, an event or an argument changes its meaning or disappears."""
@@ -56,7 +54,6 @@ SPACES: Final = ("sbuf", "psum")
 """Names of the space in use in both memories, in ``TraceOptions.engines``."""
 
 _TRACKS_PER_CORE: Final = 1000
-_COMPRESSION: Final = 5
 _TRANSFER: Final = int(Op.TRANSFER)
 _KINDS: Final = tuple(op.name.lower() for op in Op)
 _SUFFIXES: Final = tuple({Op.TABLE_LOAD: ": table", Op.ACCUMULATOR_READ: ": accumulators"}.get(op, "") for op in Op)
@@ -107,7 +104,7 @@ def write_trace(
     texts, arrows = Texts(program), Arrows(program)
     metadata = _metadata(timelines, chip, kernel_name, options) | {"nki_version": str(program.nki_version)}
     opening = json.dumps({"metadata": metadata, "displayTimeUnit": "ns"})
-    with replacing(path) as raw, _compressed(raw, str(path).endswith(".gz")) as file:
+    with replacing(path) as raw, compressed(raw, str(path).endswith(".gz")) as file:
         file.write(f'{opening[:-1]}, "traceEvents": [\n'.encode())
         cut = len(SEPARATOR)  # before the first event
         for core in sorted(timelines):
@@ -119,16 +116,6 @@ def write_trace(
         for lines in arrows.lines(_TRACKS_PER_CORE):
             file.write(lines)
         file.write(b"\n]}\n")
-
-
-@contextlib.contextmanager
-def _compressed(file: IO[bytes], wanted: bool) -> Iterator[IO[bytes]]:
-    """Wrap a file in gzip, without the time and the name that would make equal traces differ."""
-    if not wanted:
-        yield file
-        return
-    with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
-        yield packed  # type: ignore[misc]
 
 
 def _check(options: TraceOptions, program: Program, timelines: Mapping[int, Timeline]) -> None:
