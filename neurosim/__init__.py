@@ -13,18 +13,21 @@ from neurosim import finder as _finder
 if TYPE_CHECKING:
     from neurosim.accuracy import precision
     from neurosim.chip import Chip
+    from neurosim.comparison import Diff, diff
     from neurosim.devices import load_chip
     from neurosim.run import Result, profile, simulate
     from neurosim.specs import spec
     from neurosim.sweeps import Sweep, sweep
 
-__all__ = ["Chip", "Result", "Sweep", "load_chip", "precision", "profile", "simulate", "spec", "sweep"]
+__all__ = ["Chip", "Diff", "Result", "Sweep", "diff", "load_chip", "precision", "profile", "simulate", "spec", "sweep"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Chip": "neurosim.chip",
+    "Diff": "neurosim.comparison",
     "Result": "neurosim.run",
     "Sweep": "neurosim.sweeps",
+    "diff": "neurosim.comparison",
     "load_chip": "neurosim.devices",
     "precision": "neurosim.accuracy",
     "profile": "neurosim.run",

@@ -1,4 +1,4 @@
-"""The command line: ``neurosim demo``, ``run``, ``profile``, ``precision``, ``time``, ``chips``, ``isa`` and others."""
+"""The command line: ``neurosim demo``, ``run``, ``profile``, ``precision``, ``time``, ``diff`` and others."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from neurosim.command_outputs import (
     Perfetto,
     check_places,
 )
+from neurosim.diff_command import diff
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
 from neurosim.sweep_command import sweep
@@ -320,6 +321,7 @@ def _launch_overhead(name: LaunchName) -> LaunchOverhead:
 
 
 app.command()(sweep)
+app.command()(diff)
 
 
 def _overview(chip: Chip) -> tuple[str, ...]:

@@ -92,31 +92,45 @@ def _axes(words: list[str]) -> dict[str, list[Any]]:
 
 def _axis(word: str) -> tuple[str, list[Any]]:
     """Return a name of the grid and its values, those of options and figures as what they are."""
-    from neurosim.sweeps.grid import OPTIONS
-    from neurosim.sweeps.running import Text
-
     name, equals, text = word.partition("=")
     values = text.split(",")
     if not equals or not name or not all(values):
         raise ConfigurationError(f"--grid {word!r} is no name with values", advice="write tile_n=128,256,512")
+    return name, [value_of(name, value, "--grid") for value in values]
+
+
+def value_of(name: str, text: str, option: str) -> Any:
+    """Return a value of a grid's name: of options and figures what it is, of a kernel's parameter the text.
+
+    Args:
+        name: what it is a value of.
+        text: as the command line has it.
+        option: which option it was given by, for messages.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    from neurosim.sweeps.grid import OPTIONS
+    from neurosim.sweeps.running import Text
+
     if name == "cores" or "." in name:
-        return name, [_number(name, value) for value in values]
+        return _number(name, text, option)
     if name == "throttle":
-        return name, [_flag(name, value) for value in values]
-    return name, [value if name in OPTIONS else Text(value) for value in values]
+        return _flag(name, text, option)
+    return text if name in OPTIONS else Text(text)
 
 
-def _number(name: str, text: str) -> int | float:
+def _number(name: str, text: str, option: str) -> int | float:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
-    raise ConfigurationError(f"--grid {name}: {text!r} is no number")
+    raise ConfigurationError(f"{option} {name}: {text!r} is no number")
 
 
-def _flag(name: str, text: str) -> bool:
+def _flag(name: str, text: str, option: str) -> bool:
     found = {"true": True, "false": False}.get(text.lower())
     if found is None:
-        raise ConfigurationError(f"--grid {name}: {text!r} is neither true nor false")
+        raise ConfigurationError(f"{option} {name}: {text!r} is neither true nor false")
     return found
 
 

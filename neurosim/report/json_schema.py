@@ -6,6 +6,7 @@ import inspect
 import types
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from neurosim.errors import ConfigurationError
 from neurosim.report.schema import SCHEMA, Summary
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -49,3 +50,75 @@ def _of_fields(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         made["properties"] = {name: _of(field, definitions) for name, field in fields.items()}
         made["required"] = sorted(hint.__required_keys__)
     return {"$ref": f"#/$defs/{hint.__name__}"}
+
+
+def check_summary(content: Any, where: str) -> None:
+    """Refuse what is not a summary of this version.
+
+    Args:
+        content: what JSON held.
+        where: the file, for messages.
+
+    Raises:
+        ConfigurationError: it is something else, of another version, or lacks something.
+    """
+    version = content.get("schema") if isinstance(content, dict) else None
+    if version != SCHEMA:
+        what = f"holds {version!r}" if isinstance(version, str) else "holds no summary"
+        if isinstance(content, dict) and "traceEvents" in content:
+            what = "is a trace"
+        raise ConfigurationError(
+            f"{where} {what}, where a summary of version {SCHEMA!r} is needed",
+            advice="write it with this neurosim, by --json",
+        )
+    schema = json_schema()
+    fault = _fault(content, schema, schema["$defs"], "")
+    if fault:
+        raise ConfigurationError(
+            f"{where} is no whole summary of version {SCHEMA!r}: {fault}",
+            advice="write it again with this neurosim, by --json",
+        )
+
+
+def _fault(value: Any, schema: dict[str, Any], definitions: dict[str, Any], path: str) -> str | None:
+    """Return the first thing in which a value is not what a schema of :func:`json_schema` says."""
+    if "$ref" in schema:
+        return _fault(value, definitions[schema["$ref"].rpartition("/")[2]], definitions, path)
+    if "anyOf" in schema:
+        faults = [_fault(value, option, definitions, path) for option in schema["anyOf"]]
+        return None if None in faults else faults[0]
+    name = path.lstrip(".") or "it"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{name} is none of {schema['enum']}"
+    if "type" in schema and not _is_a(value, schema["type"]):
+        return f"{name} is no {schema['type']}"
+    missing = [field for field in schema.get("required", ()) if field not in value]
+    if missing:
+        return f"{name} has no {missing[0]!r}"
+    inner: list[tuple[Any, dict[str, Any], str]] = []
+    if isinstance(value, list):
+        inner = [(part, schema["items"], f"{path}[{number}]") for number, part in enumerate(value)]
+    elif isinstance(value, dict):
+        others = schema.get("additionalProperties", {})
+        known = schema.get("properties", {})
+        inner = [(part, known.get(field, others), f"{path}.{field}") for field, part in value.items()]
+    return next((fault for part, of, at in inner if (fault := _fault(part, of, definitions, at))), None)
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    """Whether JSON's kinds hold a value; a number that is whole is a number, too."""
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "number":
+        return isinstance(value, (int, float))
+    return isinstance(value, _PYTHON[kind])
+
+
+_PYTHON: Final[dict[str, Any]] = {
+    "string": str,
+    "integer": int,
+    "null": type(None),
+    "array": list,
+    "object": dict,
+    "boolean": bool,
+}

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from neurosim import finder
 from neurosim.errors import NeurosimError
 from neurosim.loading import check_call, parse_arguments
-from neurosim.run import profile
+from neurosim.run import Result, profile
 from neurosim.settings import VARIABLES
 from neurosim.sweeps.grid import Setting
 
@@ -95,23 +95,32 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, Text)
 
 
+def launched(call: Call, setting: Setting) -> Result:
+    """Run a kernel as one point of a grid says, and return its result.
+
+    Raises:
+        ConfigurationError: arguments that the kernel does not take.
+        KernelError: the kernel is wrong.
+    """
+    positional, named = call.arguments(setting, values=call.values)
+    simulated = profile(
+        call.kernel,
+        setting.chip,
+        values=call.values,
+        nki_version=setting.nki_version,
+        schedule=setting.schedule,
+        throttle=setting.throttle,
+    )
+    return (simulated if setting.cores is None else simulated[setting.cores])(*positional, **named)
+
+
 def run_point(call: Call, setting: Setting) -> dict[str, Any]:
     """Run one point and return its summary, or its error, as JSON takes it."""
     entry: dict[str, Any] = {"point": setting.labels}
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("always")
         try:
-            positional, named = call.arguments(setting, values=call.values)
-            simulated = profile(
-                call.kernel,
-                setting.chip,
-                values=call.values,
-                nki_version=setting.nki_version,
-                schedule=setting.schedule,
-                throttle=setting.throttle,
-            )
-            launched = simulated if setting.cores is None else simulated[setting.cores]
-            entry["summary"] = launched(*positional, **named).summary()
+            entry["summary"] = launched(call, setting).summary()
         except Exception as error:
             entry["error"] = {
                 "kind": type(error).__name__,
