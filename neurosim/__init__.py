@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from neurosim.chip import Chip
     from neurosim.comparison import Diff, diff
     from neurosim.devices import load_chip
-    from neurosim.run import Result, profile, simulate
+    from neurosim.result import Result
+    from neurosim.run import profile, simulate
     from neurosim.specs import spec
     from neurosim.sweeps import Sweep, sweep
 
@@ -25,7 +26,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Chip": "neurosim.chip",
     "Diff": "neurosim.comparison",
-    "Result": "neurosim.run",
+    "Result": "neurosim.result",
     "Sweep": "neurosim.sweeps",
     "diff": "neurosim.comparison",
     "load_chip": "neurosim.devices",

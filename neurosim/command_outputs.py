@@ -14,7 +14,7 @@ from neurosim.errors import ConfigurationError
 from neurosim.writing import write_json
 
 if TYPE_CHECKING:
-    from neurosim.run import Result
+    from neurosim.result import Result
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON, too.")]
 Perfetto = Annotated[

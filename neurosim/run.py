@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,162 +33,18 @@ from neurosim.kernel import Kernel, boundary, run
 from neurosim.lanes import Lanes
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
-from neurosim.questions import Questions
 from neurosim.replay import LIBRARY, Launch, Recording, Unreplayable, is_on, recorded, replayed, without_values
 from neurosim.replay import launch as launch_of
 from neurosim.replay.tape import LanesOf
+from neurosim.result import Result as Result
 from neurosim.rounding import Asked, asked, rounding_of
 from neurosim.schedules import Schedule, add_edges
 from neurosim.settings import VARIABLES, check_environment, is_precise
-from neurosim.timing import LaunchOverhead, Timeline, TimingOptions, time
+from neurosim.timing import LaunchOverhead, TimingOptions
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from neurosim.shadow import Shadow
-
-
-class Result(Questions):
-    """What one run of a kernel gave.
-
-    Attributes:
-        outputs: what the kernel returned, with arrays in place of tensors.
-        program: the record.
-        chip: what it ran on.
-        kernel_name: the function's name.
-        timing: how it is timed; see :func:`simulate`.
-        replayed: whether the record is that of an earlier run, executed again without the kernel's Python.
-        unreplayable: why a later run on such arguments cannot replay this one; empty if it can.
-    """
-
-    def __init__(
-        self,
-        outputs: Any,
-        program: Program,
-        chip: Chip,
-        kernel_name: str,
-        timing: TimingOptions | None = None,
-        recording: Recording | None = None,
-        *,
-        replayed: bool = False,
-        unreplayable: str = "",
-    ) -> None:
-        self.outputs = outputs
-        self.program = program
-        self.chip = chip
-        self.kernel_name = kernel_name
-        self.timing = timing or TimingOptions()
-        self.replayed = replayed
-        self.unreplayable = unreplayable
-        self._recording = recording
-
-    @cached_property
-    def timelines(self) -> dict[int, Timeline]:
-        """Per core, when everything happened. Computed when first asked for; once for all replays of a program."""
-        known = {} if self._recording is None else self._recording.timelines
-        found = known.get(self.timing)
-        if found is None:
-            found = dict(time(self.program, self.chip, **self.timing._asdict()))
-            known.clear()  # one is kept: it is as large as the record
-            known[self.timing] = found
-        return found
-
-    def summary(self, core: int | None = None) -> dict[str, Any]:
-        """Return the figures of the report as a dict that ``json.dumps`` takes, with units in the names.
-
-        Args:
-            core: of this core alone; by default of the whole kernel.
-
-        Raises:
-            ConfigurationError: the kernel ran on no such core.
-        """
-        from neurosim.report.summary import kernel_summary, summary  # reports load when they are asked for
-
-        if core is None:
-            return kernel_summary(self.program, self.timelines, self.chip, kernel_name=self.kernel_name)
-        return summary(self.program, self._timeline_of(core), self.chip, kernel_name=self.kernel_name)
-
-    def report(self, core: int | None = None) -> str:
-        """Return one screen of text: time, engines, bandwidth, utilisation, the lines that cost most.
-
-        Args:
-            core: of this core alone; by default of the whole kernel.
-        """
-        from neurosim.report.text import report
-
-        return report(self.summary(core))
-
-    def perfetto(
-        self,
-        path: str | Path,
-        *,
-        first_ps: int = 0,
-        last_ps: int | None = None,
-        engines: Sequence[str] = (),
-        lines: Sequence[str] = (),
-    ) -> None:
-        """Write a trace that https://ui.perfetto.dev opens; compressed where the name ends in ``.gz``.
-
-        Args:
-            path: the file.
-            first_ps, last_ps: only what overlaps this time.
-            engines: only these tracks: names of ``Timeline.units``, or ``dma`` for all DMA engines and queues.
-            lines: only what these kernel lines caused: ``matmul.py:61``, or ``matmul.py`` for a whole file.
-
-        Raises:
-            ConfigurationError: the file cannot be written, or an option names what is not there.
-        """
-        from neurosim.report.perfetto import TraceOptions, write_trace
-
-        options = TraceOptions(first_ps, last_ps, tuple(engines), tuple(lines))
-        write_trace(path, self.program, self.timelines, self.chip, kernel_name=self.kernel_name, options=options)
-
-    def operations(self) -> dict[str, NDArray[Any]]:
-        """Return every operation as columns of NumPy arrays by name, as ``pandas.DataFrame`` takes them.
-
-        :mod:`neurosim.report.operations` says what each column holds.
-        """
-        from neurosim.report.operations import Operations
-
-        return Operations(self.program, self.timelines).columns()
-
-    def csv(self, path: str | Path) -> None:
-        """Write :meth:`operations` as CSV; compressed where the name ends in ``.gz``.
-
-        Raises:
-            ConfigurationError: the file cannot be written.
-        """
-        from neurosim.report.operations import Operations, write_csv
-
-        write_csv(path, Operations(self.program, self.timelines))
-
-    def parquet(self, path: str | Path) -> None:
-        """Write :meth:`operations` as Parquet, with kernel, chip and options as metadata (the extra ``parquet``).
-
-        Raises:
-            ConfigurationError: pyarrow is not installed, or the file cannot be written.
-        """
-        from neurosim.report.operations import Operations, write_parquet
-
-        options = {name: str(value) for name, value in self.timing._asdict().items()}
-        about = {"kernel": self.kernel_name, "chip": self.chip.name, "nki_version": str(self.program.nki_version)}
-        write_parquet(path, Operations(self.program, self.timelines), about | options)
-
-    def html(self, path: str | Path) -> None:
-        """Write a page: timelines to zoom into, where time went, SBUF and PSUM over time, costs beside the source.
-
-        One file that needs no network; made with Bokeh (the extra ``report``).
-
-        Raises:
-            ConfigurationError: Bokeh is not installed, or the file cannot be written.
-        """
-        from neurosim.report.page import write_page
-
-        write_page(path, self.program, self.timelines, self.chip, self.summary())
-
-    def __repr__(self) -> str:
-        return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,7 @@ def test_options_of_one_run(tmp_path: Path) -> None:
     )
     assert (code, err) == (0, "")
     assert "chip: trn2 in A, trn3 in B" in out
-    assert "chip's figures: dma.load_gb_per_s = 5 in A, its own in B" in out
+    assert "chip's figures: dma.load_gb_per_s = 5.0 in A, its own in B" in out
     assert "throttle: on in A, off in B" in out
     softmax = f"{packaged_kernel('vector_add.py')}:vector_add"
     code, out, err = command(

@@ -399,11 +399,16 @@ ROWS = (
             "neurosim.shadow",
             "neurosim.specs",
             "neurosim.timing",
-            "neurosim.report",
+            "neurosim.result",
         ),
         packages=("numpy",),
     ),
     Row("neurosim.questions", own=("neurosim.errors", "neurosim.program", "neurosim.chip", "neurosim.timing")),
+    Row(
+        "neurosim.result",
+        own=(*RECORD, "neurosim.chip", "neurosim.questions", "neurosim.replay", "neurosim.timing", "neurosim.report"),
+        packages=("numpy",),
+    ),
     # Errors of a run against a float64 shadow of it.
     Row(
         "neurosim.shadow",
@@ -503,6 +508,7 @@ ROWS = (
             "neurosim.report.screen",
             "neurosim.report.units",
             "neurosim.report.words",
+            "neurosim.result",
             "neurosim.run",
             "neurosim.timing.causes",
             "neurosim.writing",
@@ -537,7 +543,9 @@ ROWS = (
     Row("neurosim.demo", own=("neurosim",), packages=("numpy", "ml_dtypes")),
     Row("neurosim.__main__", own=("neurosim.cli",)),
     Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),
-    Row("neurosim.command_outputs", own=("neurosim.errors", "neurosim.run", "neurosim.writing"), packages=("typer",)),
+    Row(
+        "neurosim.command_outputs", own=("neurosim.errors", "neurosim.result", "neurosim.writing"), packages=("typer",)
+    ),
     # The contract: one file per datapath family, none of which knows another.
     Row(
         "isa",

@@ -12,7 +12,8 @@ from neurosim.errors import ConfigurationError
 from neurosim.report.costs import Costs
 from neurosim.report.json_schema import check_summary
 from neurosim.report.schema import Summary
-from neurosim.run import Result, reopen
+from neurosim.result import Result
+from neurosim.run import reopen
 
 
 def diff(a: Result | Mapping[str, Any] | str | Path, b: Result | Mapping[str, Any] | str | Path) -> Diff:
