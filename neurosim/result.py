@@ -155,5 +155,70 @@ class Result(Questions):
 
         write_page(path, self.program, self.timelines, self.chip, self.summary())
 
+    def plot_timeline(
+        self,
+        path: str | Path | None = None,
+        *,
+        first_ps: int = 0,
+        last_ps: int | None = None,
+        core: int | None = None,
+    ) -> Any:
+        """Draw when each engine worked, and return the figure; see :meth:`neurosim.timing.Timeline.plot`.
+
+        Args:
+            path: the .png, .svg or .pdf file to write; None to only return the figure.
+            first_ps, last_ps: the time to show; by default all of it.
+            core: of this core; by default of the one that ends last.
+
+        Raises:
+            ConfigurationError: matplotlib is not installed, no such time or core, or the file cannot be written.
+        """
+        return self._timeline_of(core).plot(path, first_ps=first_ps, last_ps=last_ps)
+
+    def plot_engines(self, path: str | Path | None = None) -> Any:
+        """Draw where each engine's time went, by cause, and return the figure.
+
+        Args:
+            path: the .png, .svg or .pdf file to write; None to only return the figure.
+
+        Raises:
+            ConfigurationError: matplotlib is not installed, or the file cannot be written.
+        """
+        from neurosim.report.plots import plot_engines
+
+        return plot_engines(self.summary(), path)
+
+    def plot_roofline(self, path: str | Path | None = None) -> Any:
+        """Draw the roof that HBM and the tensor engine leave, and the kernel under it; return the figure.
+
+        Args:
+            path: the .png, .svg or .pdf file to write; None to only return the figure.
+
+        Raises:
+            ConfigurationError: matplotlib is not installed, or the file cannot be written.
+        """
+        from neurosim.report.plots import plot_roofline
+
+        return plot_roofline(self.summary(), path)
+
+    def plot_memory(self, path: str | Path | None = None, *, core: int | None = None) -> Any:
+        """Draw how much of SBUF and PSUM was in use over time, and return the figure.
+
+        Args:
+            path: the .png, .svg or .pdf file to write; None to only return the figure.
+            core: of this core; by default of the one that ends last.
+
+        Raises:
+            ConfigurationError: matplotlib is not installed, no such core, or the file cannot be written.
+        """
+        from neurosim.report.plots import plot_memory
+
+        return plot_memory(self.program, self._timeline_of(core), self.chip, path)
+
+    def _repr_html_(self) -> str:
+        from neurosim.report.notebook import result_html
+
+        return result_html(self.summary())
+
     def __repr__(self) -> str:
         return f"Result({self.kernel_name} on {self.chip.name}, {len(self.program)} instructions)"

@@ -131,6 +131,18 @@ ROWS = (
     Row("neurosim.naming", own=("neurosim.engines", "neurosim.program")),
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip", "neurosim.jit"), packages=("numpy",)),
+    # A timeline's methods call what draws it, when they are asked to.
+    Row(
+        "neurosim.timing.timeline",
+        own=(
+            "neurosim.chip",
+            "neurosim.work",
+            "neurosim.timing.events.names",
+            "neurosim.report.notebook",
+            "neurosim.report.plots",
+        ),
+        packages=("numpy",),
+    ),
     # Compiled, and kept on disk under a hash of its own sources: so it takes no constant from elsewhere.
     Row("neurosim.timing.events", own=("neurosim.jit",), packages=("numpy",)),
     # Tensors and their memory.
@@ -502,6 +514,7 @@ ROWS = (
         "neurosim.comparison",
         own=(
             "neurosim.errors",
+            "neurosim.report.colors",
             "neurosim.report.costs",
             "neurosim.report.json_schema",
             "neurosim.report.schema",

@@ -10,9 +10,9 @@ import neurosim
 from neurosim.comparison.text import figures, place_text, shown_lines
 from neurosim.comparison.why import headline, signed, why_engine, why_line
 from neurosim.errors import ConfigurationError
+from neurosim.report.colors import CAUSE_COLORS, CAUSES_IN_ORDER
 from neurosim.report.units import time
 from neurosim.report.words import words
-from neurosim.timing.causes import CAUSES
 from neurosim.writing import replacing
 
 if TYPE_CHECKING:
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 NOTEBOOK_LINES: Final = 15
 """Lines that a notebook shows, those that moved most; a page shows all."""
-
-_COLORS: Final = (
-    *("#4e79a7", "#a0cbe8", "#f28e2b", "#ffbe7d", "#59a14f", "#8cd17d", "#b6992d", "#f1ce63", "#499894", "#86bcb6"),
-    *("#e15759", "#ff9d9a", "#79706e", "#bab0ac", "#d37295", "#fabfd2", "#b07aa1", "#d4a6c8", "#9d7660", "#d7b5a6"),
-)
-_IDLE: Final = "#eeeeee"
-_ORDER: Final = (*(cause for cause in CAUSES if cause != "idle"), "idle")
-"""Causes as bars have them: what an engine does after its last instruction comes last."""
 
 
 def write_page(path: str | Path, diff: Diff) -> None:
@@ -80,10 +72,9 @@ def _rendered(diff: Diff, count: int | None) -> str:
 
 
 def _colors(diff: Diff) -> dict[str, str]:
-    """Return a color for each cause that takes time in either run, in the order of all causes."""
+    """Return a color for each cause that takes time in either run."""
     there = {cause for side in (diff.a, diff.b) for causes in side.engines.values() for cause in causes}
-    colors = {cause: _COLORS[number % len(_COLORS)] for number, cause in enumerate(CAUSES)}
-    return {cause: _IDLE if cause == "idle" else colors[cause] for cause in _ORDER if cause in there}
+    return {cause: CAUSE_COLORS[cause] for cause in CAUSES_IN_ORDER if cause in there}
 
 
 def _engine(diff: Diff, name: str, longer_ps: int) -> dict[str, Any]:
@@ -97,7 +88,7 @@ def _parts(side: Side, engine: str, longer_ps: int) -> list[dict[str, Any]]:
     causes = side.engines.get(engine, {})
     return [
         {"cause": cause, "percent": f"{100 * causes[cause] / longer_ps:.3f}", "time": time(causes[cause])}
-        for cause in _ORDER
+        for cause in CAUSES_IN_ORDER
         if causes.get(cause)
     ]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from neurosim.errors import ConfigurationError
 from neurosim.writing import replacing
 
+_DPI: Final = 120
 _DATES: Final = {"png": None, "svg": "Date", "pdf": "CreationDate"}
 """By ending, what holds the day on which a picture was made."""
 
@@ -19,13 +21,28 @@ def new_figure(width_in: float, height_in: float) -> Any:
     Raises:
         ConfigurationError: matplotlib is not installed.
     """
+    return _shown()(figsize=(width_in, height_in), layout="constrained")
+
+
+@cache
+def _shown() -> Any:
+    """Return the class of figures: matplotlib's, which a notebook shows although no window or pyplot knows them."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigurationError(
             "plots need matplotlib, which is not installed", advice="pip install 'neurosim-npu[report]'"
         ) from None
-    return Figure(figsize=(width_in, height_in), layout="constrained")
+
+    class Shown(Figure):
+        """A figure that is its own picture."""
+
+        def _repr_png_(self) -> bytes:
+            drawn = io.BytesIO()
+            self.savefig(drawn, format="png", dpi=_DPI, metadata=None)
+            return drawn.getvalue()
+
+    return Shown
 
 
 def write_figure(figure: Any, path: str | Path) -> None:
@@ -42,6 +59,6 @@ def write_figure(figure: Any, path: str | Path) -> None:
     if ending not in _DATES:
         raise ConfigurationError(f"{path}: a plot is a .png, .svg or .pdf file")
     drawn, date = io.BytesIO(), _DATES[ending]
-    figure.savefig(drawn, format=ending, dpi=120, metadata={date: None} if date else None)
+    figure.savefig(drawn, format=ending, dpi=_DPI, metadata={date: None} if date else None)
     with replacing(path) as file:
         file.write(drawn.getvalue())

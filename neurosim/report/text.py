@@ -49,22 +49,31 @@ def _facts(summary: Summary) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    for heading, text in facts(summary):
+        table.add_row(heading, text)
+    return table
+
+
+def facts(summary: Summary) -> list[tuple[str, str]]:
+    """Return what stands above the engines: headings with a line of text each."""
+    rows: list[tuple[str, str]] = []
     for name in ("input", "output"):
         tensors = [tensor for tensor in summary["tensors"] if tensor["role"] == name]
         if tensors:
             row = ", ".join(f"{t['name']} {t['dtype']}{t['shape']}" for t in tensors[:TENSORS])
             row += f", and {len(tensors) - TENSORS} more" * (len(tensors) > TENSORS)
-            table.add_row(f"{name.capitalize()}s", row)
-    for heading, note in summary["notes"].items():
-        table.add_row(heading, note)
-    table.add_row("Time", _time(summary))
-    table.add_row("Compute", _compute(summary))
-    table.add_row("HBM", _hbm(summary))
-    table.add_row("Roofline", _roofline(summary))
-    table.add_row("Limit", _limit(summary))
-    table.add_row("On chip", _space(summary))
-    table.add_row("Figures", _provenance(summary))
-    return table
+            rows.append((f"{name.capitalize()}s", row))
+    return [
+        *rows,
+        *summary["notes"].items(),
+        ("Time", _time(summary)),
+        ("Compute", _compute(summary)),
+        ("HBM", _hbm(summary)),
+        ("Roofline", _roofline(summary)),
+        ("Limit", _limit(summary)),
+        ("On chip", _space(summary)),
+        ("Figures", _provenance(summary)),
+    ]
 
 
 def _time(summary: Summary) -> str:

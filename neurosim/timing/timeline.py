@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -108,6 +109,25 @@ class Timeline:
 
     def __repr__(self) -> str:
         return f"Timeline(core {self.core} on {self.chip.name}: {len(self.ops)} ops in {self.makespan_ps} ps)"
+
+    def plot(self, path: str | Path | None = None, *, first_ps: int = 0, last_ps: int | None = None) -> Any:
+        """Draw when each engine worked, by matplotlib (the extra ``report``), and return the figure.
+
+        Args:
+            path: the .png, .svg or .pdf file to write; None to only return the figure.
+            first_ps, last_ps: the time to show; by default all of it.
+
+        Raises:
+            ConfigurationError: matplotlib is not installed, no such time, or the file cannot be written.
+        """
+        from neurosim.report.plots import plot_timeline  # reports load when they are asked for
+
+        return plot_timeline(self, path, first_ps=first_ps, last_ps=last_ps)
+
+    def _repr_html_(self) -> str:
+        from neurosim.report.notebook import timeline_html
+
+        return timeline_html(self)
 
     @property
     def total_ps(self) -> int:

@@ -22,23 +22,13 @@ from bokeh.plotting import figure
 from neurosim.chip import Chip
 from neurosim.program import Program
 from neurosim.report.accounts import rows
+from neurosim.report.colors import UNIT_COLORS, WAIT
 from neurosim.report.occupancy import Lives
-from neurosim.report.page.columns import LOADS, Bars, reason_names
+from neurosim.report.page.columns import Bars, reason_names
 from neurosim.report.page.thinning import PIXELS, thinned
 from neurosim.report.schema import EngineSummary, RooflineSummary
 from neurosim.timing.timeline import REASONS
 
-COLORS: Final = {
-    "tensor": "#4e79a7",
-    LOADS: "#a0c4e4",
-    "vector": "#f28e2b",
-    "scalar": "#59a14f",
-    "gpsimd": "#b07aa1",
-    "sync": "#9c755f",
-    "queue": "#c9b8a8",
-    "dma": "#76b7b2",
-}
-WAIT: Final = "#e15759"
 _ROW_PIXELS: Final = 18
 _TOOLS: Final = "xpan,xbox_zoom,reset,save"
 _FROM_TO: Final = ("from, to [µs]", "@left{0.000}, @right{0.000}")
@@ -264,8 +254,8 @@ def _lookup(texts: Sequence[str]) -> CustomJSHover:
 
 
 def _colors(rows: Sequence[str]) -> Any:
-    names = [row if row in COLORS else "queue" if row.startswith("queue") else "dma" for row in rows]
-    return np.array([_rgba(COLORS[name]) for name in names], dtype=np.uint32)
+    names = [row if row in UNIT_COLORS else "queue" if row.startswith("queue") else "dma" for row in rows]
+    return np.array([_rgba(UNIT_COLORS[name]) for name in names], dtype=np.uint32)
 
 
 def _rgba(color: str) -> int:
