@@ -75,7 +75,10 @@ class Activate2(Instruction, mnemonic="activate2", engines=(Engine.scalar,)):
             yield Broken(f"op={self.op!r} is not an activation function", (known,))
         pair = " ".join(op.name if isinstance(op, Operator) else repr(op) for op in (self.op0, self.op1))
         if pair not in _PAIRS.split(", "):
-            yield Broken(f"op0={self.op0!r} and op1={self.op1!r} are no pair of activate2", (f"known: {_PAIRS}",))
+            yield Broken(
+                f"op0={self.op0!r} and op1={self.op1!r} are no pair of activate2",
+                (f"known: {_PAIRS}",),
+            )
             return
         yield from self._operand_rules()
         yield from self._reduce_rules()

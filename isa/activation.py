@@ -47,7 +47,10 @@ class _Shared(ABC):
         """Equal extents, a function of the table, columns that match, a sum as the only reduction."""
         yield same_elements("dst", self.dst, "data", self.data)
         if not isinstance(self.op, Operator) or self.op.name not in act.ACTIVATIONS:
-            yield Broken(f"op={self.op!r} is not an activation function", ("known: " + ", ".join(act.ACTIVATIONS),))
+            yield Broken(
+                f"op={self.op!r} is not an activation function",
+                ("known: " + ", ".join(act.ACTIVATIONS),),
+            )
         yield column("scale", self.scale, self.data, (dtypes.float32,))
         yield column("bias", self.bias, self.data, tuple(dtype for dtype in dtypes.ALL if dtype != dtypes.tfloat32))
         if chip.generation < 3 and isinstance(self.bias, (int, float)):

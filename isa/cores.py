@@ -49,7 +49,11 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
         """Equal tiles, ranks 0 or 1, what GpSimd's DMA holds."""
         numbers = (f"src  {self.src.describe()}", f"dst  {self.dst.describe()}")
         if chip.cores < 2:
-            yield Broken("needs NeuronCore-v3 (trn2), where two cores meet", (f"chip {chip.name}",))
+            yield Broken(
+                "needs NeuronCore-v3 (trn2), where two cores meet",
+                (f"chip {chip.name}",),
+                advice="run it on trn2 or later",
+            )
         if self.src.dtype != self.dst.dtype:
             yield Broken("src and dst have different dtypes", numbers, "cast with nisa.tensor_copy first")
         if self.src.shape != self.dst.shape:
@@ -58,10 +62,13 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
             if not _is_int(rank) or rank not in (0, 1):
                 yield Broken(f"{label}={rank!r} is no rank", (), "pass 0 or 1, such as 1 - nl.program_id(0)")
         if not _is_int(self.pipe_id):
-            yield Broken(f"pipe_id={self.pipe_id!r} is not an int")
+            yield Broken(f"pipe_id={self.pipe_id!r} is not an int", advice="pass the same int on both cores")
         through: Any = self.dma_engine
         if not isinstance(through, DmaEngine):
-            yield Broken(f"dma_engine={through!r} is not a nisa.dma_engine")
+            yield Broken(
+                f"dma_engine={through!r} is not a nisa.dma_engine",
+                advice="pass nisa.dma_engine.dma or nisa.dma_engine.gpsimd_dma",
+            )
         if self.dma_engine is DmaEngine.gpsimd_dma and self.src.free_elements > _SWAPPED_ELEMENTS:
             yield Broken(
                 f"gpsimd_dma with {self.src.free_elements} elements per partition",
@@ -130,12 +137,18 @@ class CoreBarrier(
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Cores that there are; an engine."""
         if chip.cores < 2:
-            yield Broken("needs NeuronCore-v3 (trn2), where two cores meet", (f"chip {chip.name}",))
+            yield Broken(
+                "needs NeuronCore-v3 (trn2), where two cores meet",
+                (f"chip {chip.name}",),
+                advice="run it on trn2 or later",
+            )
         if not all(map(_is_int, self._cores())) or self._cores() not in ((0, 1), (1, 0), (0,), (1,)):
             yield Broken(f"cores={self.cores!r}", (), "pass cores=(0, 1)")
         engine: Any = self.engine
         if not isinstance(engine, Engine):
-            yield Broken(f"engine={engine!r} is not a nisa.engine")
+            yield Broken(
+                f"engine={engine!r} is not a nisa.engine", advice="pass one such as nisa.engine.gpsimd, or leave it out"
+            )
 
     def _cores(self) -> tuple[int, ...]:
         return tuple(self.cores) if isinstance(self.cores, (tuple, list)) else (self.cores,)

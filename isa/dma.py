@@ -62,7 +62,10 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
             ("dge_mode", self.dge_mode, DgeMode),
         ):
             if not isinstance(value, kind):
-                yield Broken(f"{label}={value!r} is not a nisa.{label}")
+                yield Broken(
+                    f"{label}={value!r} is not a nisa.{label}",
+                    advice=f"pass one of nisa.{label}: " + ", ".join(entry.name for entry in kind),
+                )
         if self.dge_mode is DgeMode.hwdge and chip.generation < 3:
             yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "use dge_mode.swdge")
         if self.dge_mode is DgeMode.hwdge and self.dst.dtype != self.src.dtype:

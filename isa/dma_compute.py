@@ -56,7 +56,11 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
         numbers = self._numbers()
         for place, src in enumerate(self.srcs):
             if src.size != self.dst.size:
-                yield Broken(f"srcs[{place}] has {src.size} elements and dst has {self.dst.size}", numbers)
+                yield Broken(
+                    f"srcs[{place}] has {src.size} elements and dst has {self.dst.size}",
+                    numbers,
+                    advice="give all sources as many elements as dst",
+                )
         yield one_of("reduce_op", self.reduce_op, ("add",))
         if self.scales is not None and not self._are_ones(self.scales):
             yield Broken(f"scales={self.scales!r}; it must be 1.0 for each source", (), "scale with nisa.tensor_scalar")
@@ -72,11 +76,19 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
         if not all(tile.per_lane and tile.index.free_elements == 1 for tile in self._dynamic()):
             yield Broken("an index that is no column with one per row", numbers, "pass vector_offset=, of shape (P, 1)")
         if len(self.srcs) != 2:
-            yield Broken(f"{len(self.srcs)} sources with one index per row; it must be 2", numbers)
+            yield Broken(
+                f"{len(self.srcs)} sources with one index per row; it must be 2",
+                numbers,
+                advice="add rows to dst: srcs=[rows, dst]",
+            )
             return
         others = [src for src in self.srcs if not same_place(self.dst, src)]
         if len(others) != 1:
-            yield Broken("dst is not one of srcs; with one index per row it is added to in place", numbers)
+            yield Broken(
+                "dst is not one of srcs; with one index per row it is added to in place",
+                numbers,
+                advice="pass dst itself as one of srcs",
+            )
             return
         (other,) = others
         pair = (self.dst.is_indirect(), self.dst.buffer.is_hbm, other.is_indirect(), other.buffer.is_hbm)

@@ -62,17 +62,23 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
         numbers = (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}")
         yield same_dtype("dst", self.dst, "src", self.src)
         if self.src.dtype.size_bytes not in (2, 4):
-            yield Broken(f"src is {self.src.dtype}; the DMA transposes elements of 2 or 4 bytes", numbers)
+            yield Broken(
+                f"src is {self.src.dtype}; the DMA transposes elements of 2 or 4 bytes",
+                numbers,
+                advice="view it as a dtype of 2 or 4 bytes, or use nisa.nc_transpose",
+            )
         order = AXES.get(self.src.ndim)
         if order is None:
-            yield Broken(f"src has {self.src.ndim} axes; it may have 2, 3 or 4", numbers)
+            yield Broken(f"src has {self.src.ndim} axes; it may have 2, 3 or 4", numbers, advice="reshape it")
             return
         given = self.axes
         if given is not None and (not isinstance(given, (tuple, list)) or tuple(given) != order):
-            yield Broken(f"axes={given!r}; for {self.src.ndim} axes it is {order}", numbers)
+            yield Broken(f"axes={given!r}; for {self.src.ndim} axes it is {order}", numbers, advice="leave axes out")
         shape = tuple(self.src.shape[axis] for axis in order)
         if self.dst.shape != shape and not self._padded(shape):
-            yield Broken(f"dst has shape {self.dst.shape}; the transpose has {shape}", numbers)
+            yield Broken(
+                f"dst has shape {self.dst.shape}; the transpose has {shape}", numbers, advice="give dst that shape"
+            )
         yield from self._mode_rules(chip, numbers)
 
     def _padded(self, shape: tuple[int, ...]) -> bool:
@@ -88,7 +94,10 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
                 yield Broken(f"priority {self.priority!r}", (), "levels are 0 (highest) to 3")
         for label, value, kind in (("oob_mode", self.oob_mode, OobMode), ("dge_mode", self.dge_mode, DgeMode)):
             if not isinstance(value, kind):
-                yield Broken(f"{label}={value!r} is not a nisa.{label}")
+                yield Broken(
+                    f"{label}={value!r} is not a nisa.{label}",
+                    advice=f"pass one of nisa.{label}: " + ", ".join(entry.name for entry in kind),
+                )
         if self.skips_out_of_bounds() and not self.src.is_indirect():
             yield Broken("oob_mode.skip with a source whose place is known", numbers, "leave it out")
         if self._gathers():
@@ -107,21 +116,38 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
         assert isinstance(self.src, IndirectTensor)
         shape, index = self.src.shape, self.src.index
         if chip.generation < 3:
-            yield Broken("a gathered source needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",))
+            yield Broken(
+                "a gathered source needs NeuronCore-v3 (trn2)",
+                (f"chip {chip.name}",),
+                advice="run it on trn2 or later, or gather with nisa.dma_copy first",
+            )
         if self.dge_mode not in (DgeMode.unknown, DgeMode.swdge):
             yield Broken(f"{self.dge_mode} with one index per row", numbers, "only dge_mode.swdge gathers")
         if self.src.dtype.size_bytes != 2 or shape[0] % BLOCK:
-            yield Broken(f"gathered rows are a multiple of {BLOCK}, of elements of 2 bytes", numbers)
+            yield Broken(
+                f"gathered rows are a multiple of {BLOCK}, of elements of 2 bytes",
+                numbers,
+                advice="gather a multiple of these, and view elements as a dtype of 2 bytes",
+            )
         if index.dtype != uint32:
-            yield Broken(f"the index is {index.dtype}; it must be uint32", (*numbers, f"index  {index.describe()}"))
+            yield Broken(
+                f"the index is {index.dtype}; it must be uint32",
+                (*numbers, f"index  {index.describe()}"),
+                advice="make the index nl.uint32",
+            )
         if index.partitions % BLOCK or (index.free_elements > 1 and index.partitions != chip.partitions):
             yield Broken(
                 f"the index has {index.partitions} partitions of {index.free_elements}; they must be a "
                 f"multiple of {BLOCK}, and {chip.partitions} where it has several columns",
                 (*numbers, f"index  {index.describe()}"),
+                advice="give it that shape",
             )
         if len(shape) == 4 and 1 not in shape[1:3]:
-            yield Broken("src has 4 axes; then one of the two in the middle has extent 1", numbers)
+            yield Broken(
+                "src has 4 axes; then one of the two in the middle has extent 1",
+                numbers,
+                advice="transpose in a loop over one of the two",
+            )
 
     def _gathers(self) -> bool:
         return isinstance(self.src, IndirectTensor) and self.src.per_lane

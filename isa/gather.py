@@ -76,7 +76,10 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
         yield same_dtype("dst", self.dst, "src_buffer", self.src_buffer)
         yield dtype_in("index", self.index, (dtypes.uint16,))
         if self.index.partitions % CORE:
-            yield Broken(f"index has {self.index.partitions} partitions; it must be a multiple of {CORE}")
+            yield Broken(
+                f"index has {self.index.partitions} partitions; it must be a multiple of {CORE}",
+                advice="give each GpSimd core its 16 partitions",
+            )
         run: Any = self.num_elem_per_idx
         if not isinstance(run, Integral) or run not in RUNS:
             yield Broken(f"num_elem_per_idx {run!r} is not one of {', '.join(map(str, RUNS))}")
@@ -87,7 +90,11 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
         there = CORE * self.index.free_elements
         numbers = (f"dst    {self.dst.describe()}", f"index  {self.index.describe()}")
         if given is not None and (not isinstance(given, Integral) or not 1 <= int(given) <= there):
-            yield Broken(f"num_valid_indices {given!r}; index has {there} per core", numbers)
+            yield Broken(
+                f"num_valid_indices {given!r}; index has {there} per core",
+                numbers,
+                advice="pass an int from 1 to that, or leave it out for all",
+            )
             return
         count, run = self._count(), self.num_elem_per_idx
         if count > MOST_INDICES:

@@ -125,7 +125,7 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
         yield elements_within("vals", self.vals, EIGHT, EIGHT, _SLICE)
         yield axes_within("vals", self.vals, 3)
         if not is_number(self.imm):
-            yield Broken(f"imm {self.imm!r} is not a number")
+            yield Broken(f"imm {self.imm!r} is not a number", advice="pass a Python number")
         if self.dst_idx is not None:
             yield same_elements("dst_idx", self.dst_idx, "vals", self.vals)
             yield dtype_in("dst_idx", self.dst_idx, _INDEX)

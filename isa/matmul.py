@@ -146,7 +146,11 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             f"dst         {self.dst.describe()}",
         )
         if rows != self.moving.partitions:
-            yield Broken(f"stationary has {rows} rows (K) and moving has {self.moving.partitions}", numbers)
+            yield Broken(
+                f"stationary has {rows} rows (K) and moving has {self.moving.partitions}",
+                numbers,
+                advice="both carry K in their partitions: give them equally many",
+            )
         if columns > chip.tensor.columns:
             yield Broken(
                 f"stationary has {columns} columns; the array is {chip.tensor.columns} wide",

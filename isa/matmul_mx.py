@@ -64,7 +64,9 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Packed operands in whole blocks, their scales, shapes within the array and PSUM."""
         if chip.generation < 4:
-            yield Broken("it needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",))
+            yield Broken(
+                "it needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), advice="run it on trn3, or use nisa.nc_matmul"
+            )
         yield accumulate_rule(self.accumulate)
         yield from tiling_rules(self.tile_position, self.tile_size, chip, by_columns=False)
         yield dtype_in("dst", self.dst, (dtypes.float32, dtypes.bfloat16))
@@ -84,10 +86,16 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
             f"dst         {self.dst.describe()}",
         )
         if rows != self.moving.partitions:
-            yield Broken(f"stationary has {rows} partitions and moving has {self.moving.partitions}", numbers)
+            yield Broken(
+                f"stationary has {rows} partitions and moving has {self.moving.partitions}",
+                numbers,
+                advice="both carry K in their partitions: give them equally many",
+            )
         if columns > chip.tensor.columns or columns % 2:
             yield Broken(
-                f"stationary has {columns} columns; they must be even, and at most {chip.tensor.columns}", numbers
+                f"stationary has {columns} columns; they must be even, and at most {chip.tensor.columns}",
+                numbers,
+                advice="split the columns into tiles of that size, or pad them to an even number",
             )
         yield fits_tile(array_tile(self.tile_position, self.tile_size, chip), self.stationary, columns)
         if (self.dst.partitions, self.dst.free_elements) != (columns, moving):

@@ -43,7 +43,7 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
         if isinstance(value, (bool, np.bool_)) and dtype.kind == Kind.BOOL:
             pass
         elif not is_number(value):
-            yield Broken(f"value {value!r} is not a number", numbers)
+            yield Broken(f"value {value!r} is not a number", numbers, advice="pass a Python number")
         elif dtype.is_packed and value != 0:
             yield Broken(
                 f"value {value!r} for {dtype}, {dtype.lanes} values in one element: 0 is the only one",
@@ -64,9 +64,17 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
             yield Broken(f"value {value!r} is no truth value, and dst is bool", numbers, "pass True, False, 0 or 1")
         elif not dtype.is_float and not dtype.min_value <= value <= dtype.max_value:
             limits = f"{dtype} holds {dtype.min_value:.0f} to {dtype.max_value:.0f}"
-            yield Broken(f"value {value!r} does not fit {dtype}", (*numbers, limits))
+            yield Broken(
+                f"value {value!r} does not fit {dtype}",
+                (*numbers, limits),
+                advice="pass a number within these limits, or take another dtype",
+            )
         elif dtype.is_float and (overflows(value, dtype) or (math.isinf(as_float(value)) and not dtype.has_inf)):
-            yield Broken(f"value {value!r} does not fit {dtype}", (*numbers, f"{dtype} ends at {dtype.max_value}"))
+            yield Broken(
+                f"value {value!r} does not fit {dtype}",
+                (*numbers, f"{dtype} ends at {dtype.max_value}"),
+                advice="pass a number within these limits, or take another dtype",
+            )
         if self.engine is Engine.gpsimd and self.dst.buffer is Memory.psum:
             yield Broken("GpSimd does not reach PSUM", numbers, "use nisa.engine.vector")
 

@@ -54,7 +54,7 @@ class NonzeroWithCount(Instruction, mnemonic="nonzero_with_count", engines=(Engi
         if self.dst.free_elements != count + 1:
             numbers = (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}")
             what = f"dst has {self.dst.free_elements} elements per partition; src and a count need {count + 1}"
-            yield Broken(what, numbers)
+            yield Broken(what, numbers, advice="give dst one column more than src")
         yield dtype_in("src", self.src, _WORDS)
         yield dtype_in("dst", self.dst, (dtypes.int32,))
         yield self._is_int32("index_offset", self.index_offset, count)
@@ -66,7 +66,10 @@ class NonzeroWithCount(Instruction, mnemonic="nonzero_with_count", engines=(Engi
         is_int = not isinstance(value, bool) and isinstance(value, Integral)
         if is_int and low <= int(value) and int(value) + count - 1 <= high:
             return None
-        return Broken(f"{name} {value!r}: it, and {count - 1} more, must fit int32")
+        return Broken(
+            f"{name} {value!r}: it, and {count - 1} more, must fit int32",
+            advice="pass an int that leaves room for all positions",
+        )
 
     def execute(self, lanes: Lanes) -> None:
         """Look for what is not zero, row by row."""
@@ -112,7 +115,11 @@ class SequenceBounds(Instruction, mnemonic="sequence_bounds", engines=(Engine.gp
         """One partition, two results for each element, float32 or int32."""
         numbers = (f"dst          {self.dst.describe()}", f"segment_ids  {self.segment_ids.describe()}")
         if self.segment_ids.partitions != 1:
-            yield Broken(f"segment_ids has {self.segment_ids.partitions} partitions; it must have 1", numbers)
+            yield Broken(
+                f"segment_ids has {self.segment_ids.partitions} partitions; it must have 1",
+                numbers,
+                advice="slice one partition, as in ids[0:1]",
+            )
         yield same_partitions("dst", self.dst, "segment_ids", self.segment_ids)
         count = self.segment_ids.free_elements
         if self.dst.free_elements != 2 * count:

@@ -51,7 +51,7 @@ class QuantizeMx(Instruction, mnemonic="quantize_mx", engines=(Engine.vector,)):
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """16-bit floats into packed 8-bit ones, whole blocks, and a place for each scale."""
         if chip.generation < 4:
-            yield Broken("it needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",))
+            yield Broken("it needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), advice="run it on trn3")
         yield dtype_in("src", self.src, (dtypes.float16, dtypes.bfloat16))
         yield dtype_in("dst", self.dst, (dtypes.float8_e4m3fn_x4, dtypes.float8_e5m2_x4))
         yield from block_rules("src", self.src)

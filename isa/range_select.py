@@ -75,12 +75,17 @@ class RangeSelect(RunningMaximum, Instruction, mnemonic="range_select", engines=
     def _position_rule(self) -> Broken | None:
         start: Any = self.range_start
         if not isinstance(start, Integral):
-            return Broken(f"range_start {start!r} is not an int")
+            return Broken(
+                f"range_start {start!r} is not an int", advice="pass the position of the first element as a Python int"
+            )
         first = int(start)
         last = first + self.dst.free_elements - 1
         if first >= -_EXACT_POSITIONS and last <= _EXACT_POSITIONS:
             return None
-        return Broken(f"positions {first} to {last} leave the ±2^24 that float32 counts exactly")
+        return Broken(
+            f"positions {first} to {last} leave the ±2^24 that float32 counts exactly",
+            advice="begin at another range_start, and move the bounds by as much",
+        )
 
     def execute(self, lanes: Lanes) -> None:
         """Compare, choose, reduce, round."""

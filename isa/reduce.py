@@ -53,7 +53,11 @@ class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector
         axes = self.axis if isinstance(self.axis, (list, tuple)) else (self.axis,)
         count = self.data.ndim
         if not axes or not all(isinstance(axis, (int, np.integer)) and -count <= axis < count for axis in axes):
-            yield Broken(f"axis={self.axis!r} of a tile with {count} axes", (f"data  {self.data.describe()}",))
+            yield Broken(
+                f"axis={self.axis!r} of a tile with {count} axes",
+                (f"data  {self.data.describe()}",),
+                advice="give free axes from 1 on, or negative ones from the last",
+            )
             return
         if self._axes() != tuple(range(count - len(axes), count)) or 0 in self._axes():
             yield Broken(
@@ -64,12 +68,16 @@ class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector
             return
         op = alu.ALU.get(self.op.name) if isinstance(self.op, Operator) else None
         if op is None or not op.reduces:
-            yield Broken(f"op={self.op!r} is no reduction", ("known: " + ", ".join(reduce.REDUCTIONS),))
+            yield Broken(
+                f"op={self.op!r} is no reduction",
+                ("known: " + ", ".join(reduce.REDUCTIONS),),
+            )
             return
         if op.kind == "bitvec" and (self.negate or not self.data.dtype.is_integer or self.dst.dtype != self.data.dtype):
             yield Broken(
                 f"{self.op!r} takes integers of one dtype and no negate=",
                 (f"dst  {self.dst.describe()}", f"data  {self.data.describe()}"),
+                advice="give dst the integer dtype of data, and leave negate out",
             )
         if self.dst.free_elements != self._outer():
             shape = (self.data.shape[0], *self.data.shape[1 : self._axes()[0]])

@@ -53,9 +53,12 @@ class AffineSelect(Instruction, mnemonic="affine_select", engines=(Engine.gpsimd
         yield same_elements("dst", self.dst, "on_true_tile", self.on_true_tile)
         yield from affine_rules(self.pattern, self.offset, self.channel_multiplier, "dst", self.dst)
         if not isinstance(self.cmp_op, Operator) or self.cmp_op.name not in _COMPARE:
-            yield Broken(f"cmp_op {self.cmp_op!r} is no comparison", ("known: " + ", ".join(_COMPARE),))
+            yield Broken(
+                f"cmp_op {self.cmp_op!r} is no comparison",
+                ("known: " + ", ".join(_COMPARE),),
+            )
         if not is_number(self.on_false_value):
-            yield Broken(f"on_false_value {self.on_false_value!r} is not a number")
+            yield Broken(f"on_false_value {self.on_false_value!r} is not a number", advice="pass a Python number")
         yield fits_float32("on_false_value", self.on_false_value)
 
     def _predicate(self) -> Any:

@@ -53,11 +53,17 @@ class NcStreamShuffle(Instruction, mnemonic="nc_stream_shuffle", engines=(Engine
         mask = self.shuffle_mask
         entries = mask if isinstance(mask, (list, tuple)) else ()
         if len(entries) != QUADRANT or not all(isinstance(entry, Integral) for entry in entries):
-            yield Broken(f"shuffle_mask {mask!r} is not a list of {QUADRANT} ints")
+            yield Broken(
+                f"shuffle_mask {mask!r} is not a list of {QUADRANT} ints",
+                advice="give for each partition of dst the one of src, within 32 partitions",
+            )
             return
         wrong = [entry for entry in entries if entry != KEEP and not 0 <= entry < QUADRANT]
         if wrong:
-            yield Broken(f"shuffle_mask has {wrong[0]}; entries are 0 to {QUADRANT - 1}, or {KEEP} to keep dst")
+            yield Broken(
+                f"shuffle_mask has {wrong[0]}; entries are 0 to {QUADRANT - 1}, or {KEEP} to keep dst",
+                advice="a quadrant is shuffled within itself; move data between quadrants by nisa.dma_copy",
+            )
         sources = self._sources()
         beyond = np.flatnonzero(sources >= self.src.partitions)
         if beyond.size:

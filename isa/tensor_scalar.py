@@ -72,7 +72,11 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
         if op.kind == "bitvec" and not all(
             tile.dtype.is_integer and tile.dtype.size_bytes == self.data.dtype.size_bytes for tile in tiles
         ):
-            yield Broken(f"nl.{op.name} takes integers of one size", tuple(tile.describe() for tile in tiles))
+            yield Broken(
+                f"nl.{op.name} takes integers of one size",
+                tuple(tile.describe() for tile in tiles),
+                advice="view all of them as integers of one size",
+            )
         if op.arity == 1:
             if operand is not None and not (isinstance(operand, (int, float)) and operand == 0):
                 yield Broken(f"nl.{op.name} takes one side, and {name} is {operand!r}", (), f"pass {name}=0.0")

@@ -58,19 +58,30 @@ class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
         yield dtype_in("val_dst", self.val_dst, (dtypes.bfloat16,))
         yield dtype_in("idx_dst", self.idx_dst, (dtypes.uint32,))
         if self.src.partitions % CORE:
-            yield Broken(f"src has {self.src.partitions} partitions; it must be a multiple of {CORE}")
+            yield Broken(
+                f"src has {self.src.partitions} partitions; it must be a multiple of {CORE}",
+                advice="give each GpSimd core its 16 partitions",
+            )
         count: Any = self.n
         low, high = _N
         if isinstance(count, bool) or not isinstance(count, Integral) or not low <= int(count) <= high:
-            yield Broken(f"n {count!r} is not an int from {low} to {high}")
+            yield Broken(f"n {count!r} is not an int from {low} to {high}", advice="pass how many elements to look at")
             return
         count = int(count)
         there, results = CORE * self.src.free_elements, self.val_dst.free_elements
         if count > there:
-            yield Broken(f"n is {count}; 16 partitions of src hold {there}", (f"src  {self.src.describe()}",))
+            yield Broken(
+                f"n is {count}; 16 partitions of src hold {there}",
+                (f"src  {self.src.describe()}",),
+                advice="give src more columns, or look at fewer",
+            )
         if results > min(count, _MOST_RESULTS):
             what = f"val_dst asks for {results} results; at most {min(count, _MOST_RESULTS)} can be had"
-            yield Broken(what, (f"n        {count}", f"val_dst  {self.val_dst.describe()}"))
+            yield Broken(
+                what,
+                (f"n        {count}", f"val_dst  {self.val_dst.describe()}"),
+                advice="make val_dst and idx_dst narrower",
+            )
 
     def _groups(self, lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return elements [P, columns] as snakes [groups, 16 · columns]."""

@@ -69,6 +69,7 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
             yield Broken(
                 f"dst is {self.dst.partitions} × {self.dst.free_elements}; the transpose is {columns} × {rows}",
                 numbers,
+                advice=f"give dst {columns} partitions of {rows} elements",
             )
         if chip.generation < 4 and self._on_tensor():
             yield within_bank("dst", self.dst, chip.psum.bank_bytes)

@@ -28,7 +28,7 @@ class OutsideTensor(NkiTensor):
     error: OutOfBounds
 
     def _refuse(self) -> NoReturn:
-        raise OutOfBounds(self.error.what, numbers=self.error.numbers)
+        raise OutOfBounds(self.error.what, numbers=self.error.numbers, advice=self.error.advice)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -64,7 +64,10 @@ def access_pattern(
     except (TypeError, ValueError):
         pairs = []
     if not pairs or any(count < 1 for _, count in pairs):
-        raise IllegalOperand(f"{call}: give [step, count] pairs, each count at least 1")
+        raise IllegalOperand(
+            f"{call}: give [step, count] pairs, each count at least 1",
+            advice="such as pattern=[[512, 128], [1, 512]]: partitions first on chip, the innermost axis last",
+        )
     try:
         start = base.offset + (0 if offset is None else as_int(offset))
     except TypeError:
@@ -78,19 +81,28 @@ def access_pattern(
             outside.error = error
             return outside
     if scalar_offset is not None and vector_offset is not None:
-        raise IllegalOperand(f"{call}: scalar_offset and vector_offset exclude each other")
+        raise IllegalOperand(
+            f"{call}: scalar_offset and vector_offset exclude each other",
+            advice="pass one of them: scalar_offset for one place, vector_offset for a row per index",
+        )
     return _dynamic(base, pairs, start, scalar_offset, vector_offset, base.axis(indirect_dim, "ap"), call)
 
 
 def _dynamic(base: NkiTensor, pairs: Pairs, start: int, scalar: Any, vector: Any, dim: int, call: str) -> NkiTensor:
     """Return a pattern that an index moves, by the base's stride of axis ``dim``."""
     if dim == base.partition_axis:
-        raise IllegalOperand(f"{call}: an index cannot choose partitions")
+        raise IllegalOperand(
+            f"{call}: an index cannot choose partitions",
+            advice="pass the indirect_dim of a free axis, or of an axis of a tensor in HBM",
+        )
     step, extent = base.steps[dim], base.shape[dim]
     if scalar is not None:
         return by_scalar(_static(base, pairs, start, call), scalar, step, extent, call)
     if dim != 0:
-        raise IllegalOperand(f"{call}: vector_offset chooses along axis 0 only, not {dim}")
+        raise IllegalOperand(
+            f"{call}: vector_offset chooses along axis 0 only, not {dim}",
+            advice="pass indirect_dim=0, or scalar_offset",
+        )
     return by_lane(_static(base, [(0, 1), *pairs[1:]], start, call), vector, step, extent, call, rows=pairs[0][1])
 
 
@@ -104,7 +116,10 @@ def _reinterpreted(tensor: NkiTensor, dtype: Any) -> NkiTensor:
     base = whole(tensor.allocation).view(dtype)
     start = tensor.free_offset * tensor.dtype.size_bytes
     if start % base.dtype.size_bytes:
-        raise IllegalOperand(f"ap of {tensor.describe()}: the view does not begin on a whole {base.dtype}")
+        raise IllegalOperand(
+            f"ap of {tensor.describe()}: the view does not begin on a whole {base.dtype}",
+            advice="slice the view at a multiple of the larger element first",
+        )
     return base.moved(tensor.relative_partition, start // base.dtype.size_bytes)
 
 
@@ -125,13 +140,20 @@ def _static(base: NkiTensor, pairs: Pairs, start: int, call: str) -> NkiTensor:
             )
         partitions = base.allocation.shape[0]
         if first < 0 or first + count > partitions:
-            raise OutOfBounds(f"{call}: partitions {first}:{first + count} of {partitions}")
+            raise OutOfBounds(
+                f"{call}: partitions {first}:{first + count} of {partitions}",
+                advice="check the first pair, which is of partitions, and the partition that offset begins at",
+            )
         free, steps = pairs[1:], (1, *steps[1:])
     low = start + sum(step * (count - 1) for step, count in free if step < 0)
     high = start + sum(step * (count - 1) for step, count in free if step > 0)
     if low < 0 or high >= row:
         where = "of a partition" if on_chip else "of the tensor"
-        raise OutOfBounds(f"{call} reaches elements {low} to {high}", numbers=(f"{row} elements {where}",))
+        raise OutOfBounds(
+            f"{call} reaches elements {low} to {high}",
+            numbers=(f"{row} elements {where}",),
+            advice="check offset, and step · (count - 1) of each pair",
+        )
     if on_chip and len(shape) == 1:
         shape, steps = (*shape, 1), (*steps, 1)
     return base.patterned(shape, steps, 0 if on_chip else -1, first, start)

@@ -27,7 +27,11 @@ def affine_rules(
         isinstance(pair, (list, tuple)) and len(pair) == 2 and all(_is_int32(part) for part in pair) for pair in pattern
     )
     if not ok:
-        yield Broken("pattern is not a list of one to four [step, count] pairs of int32", numbers)
+        yield Broken(
+            "pattern is not a list of one to four [step, count] pairs of int32",
+            numbers,
+            advice="write it as [[step, count], …], the outermost axis first",
+        )
         return
     count = 1
     for _, extent in pattern:
@@ -40,7 +44,7 @@ def affine_rules(
         )
     for label, value in (("offset", offset), ("channel_multiplier", channel_multiplier)):
         if not isinstance(value, NkiTensor) and not _is_int32(value):
-            yield Broken(f"{label} {value!r} is not an int32", numbers)
+            yield Broken(f"{label} {value!r} is not an int32", numbers, advice="pass a Python int of 32 bits")
 
 
 def _is_int32(value: Any) -> bool:

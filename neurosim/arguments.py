@@ -201,6 +201,7 @@ def outputs(
         raise IllegalOperand(
             f"{name}: partial_outputs names {unknown[0]!r}, which it does not return",
             numbers=("it returns " + (", ".join(sorted(collector.paths)) or "no tensor"),),
+            advice="name one of these",
         )
     return collected
 

@@ -44,7 +44,11 @@ def scale_rules(name: str, scale: NkiTensor, data_name: str, data: NkiTensor, el
     """The scale tile has the right format, lies in the quadrants of its data, and reaches all of them."""
     numbers = (f"{name}  {scale.describe()}", f"{data_name}  {data.describe()}")
     if scale.dtype not in SCALES:
-        yield Broken(f"{name} is {scale.dtype}; it must be {' or '.join(SCALES)}", numbers)
+        yield Broken(
+            f"{name} is {scale.dtype}; it must be {' or '.join(SCALES)}",
+            numbers,
+            advice="make the scales with nisa.quantize_mx, or view their bytes as nl.uint8",
+        )
     if scale.free_elements != elements:
         yield Broken(
             f"{name} has {scale.free_elements} elements per partition; {data_name} has {elements} blocks",

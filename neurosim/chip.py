@@ -381,9 +381,15 @@ def _parse(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"device file {path}: {error.strerror}") from error
+        raise ConfigurationError(
+            f"device file {path}: {error.strerror}", advice="check the path, or name a chip that `neurosim chips` lists"
+        ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"device file {path} is no TOML", numbers=(str(error),)) from error
+        raise ConfigurationError(
+            f"device file {path} is no TOML",
+            numbers=(str(error),),
+            advice="correct that line; isa/devices holds files to begin with",
+        ) from error
 
 
 def _inherit(path: Path, base: Any, folder: Path) -> dict[str, Figure]:
@@ -391,7 +397,11 @@ def _inherit(path: Path, base: Any, folder: Path) -> dict[str, Figure]:
     file = folder / f"{base}.toml"
     if not isinstance(base, str) or not file.is_file():
         known = ", ".join(sorted(found.stem for found in folder.glob("*.toml")))
-        raise ConfigurationError(f"{path.name}: there is no base {base!r}", numbers=(f"known: {known}",))
+        raise ConfigurationError(
+            f"{path.name}: there is no base {base!r}",
+            numbers=(f"known: {known}",),
+            advice="name one of these as base, or leave base out and give every figure",
+        )
     tree = _parse(file)
     if "base" in tree:
         raise ConfigurationError(f"{path.name}: base {base!r} has a base itself", advice="name that one")
@@ -429,12 +439,21 @@ def _figure(file: str, path: str, entry: Any) -> Figure:
         raise ConfigurationError(
             f"{what} must have exactly value, unit, source and standing",
             numbers=("it has " + (", ".join(given) or repr(entry)),),
+            advice='write it as { value = 1.4, unit = "GHz", source = "…", standing = "documented" }',
         )
     unit, source, standing = entry["unit"], entry["source"], entry["standing"]
     if unit != _UNITS[path]:
-        raise ConfigurationError(f"{what} has unit {unit!r}", numbers=(f"it must be {_UNITS[path]!r}",))
+        raise ConfigurationError(
+            f"{what} has unit {unit!r}",
+            numbers=(f"it must be {_UNITS[path]!r}",),
+            advice="convert the value to that unit",
+        )
     if standing not in STANDINGS:
-        raise ConfigurationError(f"{what} has standing {standing!r}", numbers=("known: " + ", ".join(STANDINGS),))
+        raise ConfigurationError(
+            f"{what} has standing {standing!r}",
+            numbers=("known: " + ", ".join(STANDINGS),),
+            advice="write assumed where nobody documented or measured it",
+        )
     if not isinstance(source, str) or not source.strip():
         raise ConfigurationError(f"{what} has no source", advice="say where the figure was published")
     return Figure(_value(what, entry["value"], _FIELDS[path], unit), unit, source, standing)
@@ -445,12 +464,16 @@ def _value(what: str, value: Any, kind: Any, unit: str) -> Value:
     if kind is str:
         if isinstance(value, str) and value:
             return value
-        raise ConfigurationError(f"{what} = {value!r} is no {unit}")
+        raise ConfigurationError(
+            f"{what} = {value!r} is no {unit}", advice="write it as text in quotes that is not empty"
+        )
     if kind is int or kind is float:
         return _number(what, value, kind, unit)
     names: Value | None = _names(value, nested=get_args(kind)[0] is not str)
     if names is None:
-        raise ConfigurationError(f"{what} = {value!r} is no list of {unit}")
+        raise ConfigurationError(
+            f"{what} = {value!r} is no list of {unit}", advice='write it as a list of texts, such as ["exp", "tanh"]'
+        )
     return names
 
 
@@ -458,12 +481,24 @@ def _number(what: str, value: Any, kind: type[int] | type[float], unit: str) -> 
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole and (kind is int or not isinstance(value, float)):
         word = "a whole number" if kind is int else "a number"
-        raise ConfigurationError(f"{what} = {value!r} is not {word}", numbers=(f"unit: {unit}",))
+        raise ConfigurationError(
+            f"{what} = {value!r} is not {word}",
+            numbers=(f"unit: {unit}",),
+            advice="write the number alone, without quotes; its unit stands beside it",
+        )
     if not math.isfinite(value) or value < 0 or (value == 0 and unit not in _MAY_BE_ZERO):
         least = "0 or more" if unit in _MAY_BE_ZERO else "above 0"
-        raise ConfigurationError(f"{what} = {value} {unit} makes no sense", numbers=(f"it must be {least}",))
+        raise ConfigurationError(
+            f"{what} = {value} {unit} makes no sense",
+            numbers=(f"it must be {least}",),
+            advice="correct the value; nan and inf are no figures",
+        )
     if what.endswith(".generation") and value not in _GENERATIONS:
-        raise ConfigurationError(f"{what} = {value}", numbers=(f"known generations: {_GENERATIONS}",))
+        raise ConfigurationError(
+            f"{what} = {value}",
+            numbers=(f"known generations: {_GENERATIONS}",),
+            advice="take the generation of the chip that yours is a variant of",
+        )
     return kind(value)
 
 

@@ -133,7 +133,9 @@ def run(
     if nki_version is not None:
         os.environ[ENVIRONMENT] = str(nki_version_of(nki_version))
     if not script.is_file():
-        raise ConfigurationError(f"there is no file {script}")
+        raise ConfigurationError(
+            f"there is no file {script}", advice="check the path; it is taken from the folder that the command runs in"
+        )
     sys.argv = [str(script), *(arguments or [])]
     sys.path.insert(0, str(script.resolve().parent))
     with _users_errors(str(script)):

@@ -225,7 +225,10 @@ def _check_bound(call: str, name: str, bound: Any) -> None:
     if isinstance(bound, VirtualRegister):
         return
     if isinstance(bound, bool) or not isinstance(bound, Integral) or not LEAST <= as_int(bound) < END:
-        raise IllegalOperand(f"{call}: {name} {bound!r} is neither an int of 32 bits nor a register")
+        raise IllegalOperand(
+            f"{call}: {name} {bound!r} is neither an int of 32 bits nor a register",
+            advice="pass an int, or a register that nisa.register_load filled",
+        )
 
 
 def _check_step(call: str, step: Any) -> int:

@@ -7,11 +7,15 @@ numbers (limit and actual, shape, dtype, memory, byte range), and what to do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+REPORT: Final = (
+    "this is a mistake of neurosim and none of the kernel: please report it, with the file that program.save writes"
+)
 
 
 class NeurosimError(Exception):
-    """Base of everything that neurosim raises on purpose.
+    """Base of everything that neurosim raises on purpose. Whoever raises one says what to do.
 
     Attributes:
         what: the instruction or operand, and what is wrong with it.
@@ -100,3 +104,6 @@ class ConfigurationError(NeurosimError):
 
 class SimulatorBug(NeurosimError):
     """Our own mistake. Please report it with the program that triggers it."""
+
+    def __init__(self, what: str, *, where: Sequence[str] = (), numbers: Sequence[str] = (), advice: str = "") -> None:
+        super().__init__(what, where=where, numbers=numbers, advice=advice or REPORT)

@@ -29,7 +29,9 @@ class NeuronCores:
 
     def __post_init__(self) -> None:
         if type(self.count) is not int or self.count < 1:
-            raise IllegalOperand(f"nl.nc({self.count!r}): pass how many cores, 1 or 2")
+            raise IllegalOperand(
+                f"nl.nc({self.count!r}): pass how many cores, 1 or 2", advice="write nl.nc(2) for two cores"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,12 +79,16 @@ def expand(tensor: NkiTensor, key: Any) -> list[Any]:
     keys = list(key) if isinstance(key, tuple) else [key]
     gaps = [position for position, entry in enumerate(keys) if entry is Ellipsis]
     if len(gaps) > 1:
-        raise IllegalOperand(f"index of {tensor.describe()}: more than one '...'")
+        raise IllegalOperand(
+            f"index of {tensor.describe()}: more than one '...'",
+            advice="keep one '...', and write ':' for each other axis",
+        )
     missing = len(tensor.shape) - (len(keys) - len(gaps))
     if missing < 0:
         raise IllegalOperand(
             f"index of {tensor.describe()}: {len(keys) - len(gaps)} indices",
             numbers=(f"it has {len(tensor.shape)} axes",),
+            advice="give at most one index per axis, or reshape the tensor first",
         )
     position = gaps[0] if gaps else len(keys)
     keys[position : position + len(gaps)] = [slice(None)] * missing

@@ -274,7 +274,10 @@ def by_lane(
         IllegalOperand: an index that is not an int32 or uint32 column in SBUF, or a tensor that is not in HBM.
     """
     if not static.buffer.is_hbm:
-        raise IllegalOperand(f"{call}: the tensor is in {static.buffer.label}; it must be in HBM")
+        raise IllegalOperand(
+            f"{call}: the tensor is in {static.buffer.label}; it must be in HBM",
+            advice="an index chooses rows of a tensor in HBM; nisa.nc_n_gather gathers on chip",
+        )
     lanes = index.partitions if isinstance(index, NkiTensor) else 1
     _check_index(index, lanes, call, columns=None if rows else 1)
     if rows and index.size < rows:
@@ -301,7 +304,10 @@ def _check_index(index: Any, partitions: int, call: str, columns: int | None = 1
             advice=f"give an SBUF tile of shape ({partitions}, 1) of int32 or uint32",
         )
     if index.partitions != partitions:
-        raise IllegalOperand(f"{call}: the index has {index.partitions} partitions; one index is wanted")
+        raise IllegalOperand(
+            f"{call}: the index has {index.partitions} partitions; one index is wanted",
+            advice="select one of them, as in index[0:1, 0:1]",
+        )
 
 
 def _limit(static: NkiTensor, index_step: int, extent: int, first_axis: int) -> int:

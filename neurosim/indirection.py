@@ -170,7 +170,9 @@ def by_columns(tensor: NkiTensor, index: Any, num_elem: Any) -> ColumnTensor:
     except TypeError:
         count = 0
     if count < 1:
-        raise IllegalOperand(f"{call}: num_elem {num_elem!r} is not a positive int")
+        raise IllegalOperand(
+            f"{call}: num_elem {num_elem!r} is not a positive int", advice="pass how many elements each index moves"
+        )
     axes = merged_axes(tensor)
     if len(axes) > 1:
         return _made(tensor, index, count, 0)  # refused where it is used, by a rule

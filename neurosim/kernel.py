@@ -28,7 +28,7 @@ from neurosim.naming import default_name
 from neurosim.places import At, Located
 from neurosim.program import Program, StorageInfo
 from neurosim.registers import registers_of
-from neurosim.reshaping import checked_name, checked_shape, united
+from neurosim.reshaping import checked_dtype, checked_name, checked_shape, united
 from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
 
@@ -185,7 +185,7 @@ class Kernel:
             CapacityExceeded: one tensor alone is larger than the memory.
         """
         with self.located():
-            extents, format_ = checked_shape(shape), _check_dtype(dtype)
+            extents, format_ = checked_shape(shape), checked_dtype("nl.ndarray", dtype)
             if not isinstance(memory, Memory) or memory is Memory.state:
                 raise IllegalOperand(
                     f"nl.ndarray: buffer={memory!r} is not a memory",
@@ -198,7 +198,10 @@ class Kernel:
                 for extent in extents:
                     row_bytes *= extent
                 if address is not None:
-                    raise IllegalOperand(f"nl.ndarray {name}: address= places SBUF and PSUM tensors only")
+                    raise IllegalOperand(
+                        f"nl.ndarray {name}: address= places SBUF and PSUM tensors only",
+                        advice="leave address out: the runtime places tensors in HBM",
+                    )
                 return self._register(extents, format_, memory, name, row_bytes, None, "tile")
             row_bytes = self._check_on_chip(extents, format_, memory, name)
             if address is not None:
@@ -348,6 +351,7 @@ class Kernel:
             raise OutOfBounds(
                 f"nl.ndarray {name}: address ({partition}, {start}) with {shape[0]} partitions of {row_bytes} bytes",
                 numbers=(f"{memory.label} has {partitions} partitions of {capacity} bytes",),
+                advice="address is (first partition, byte in it); place it so that its end lies within the memory",
             )
         stack = self.stack()
         plane = self._planes.get(memory)
@@ -491,15 +495,6 @@ class Kernel:
     def located(self) -> Located:
         """Give errors raised inside the kernel line that they come from."""
         return Located(self)
-
-
-def _check_dtype(dtype: Any) -> DType:
-    known = dtypes.of(dtype)
-    if known is None:
-        raise IllegalOperand(
-            f"nl.ndarray: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
-        )
-    return known
 
 
 def current(call: str) -> Kernel:

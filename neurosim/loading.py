@@ -51,11 +51,17 @@ def load_kernel(target: str) -> Callable[..., Any]:
         )
     path = Path(file)
     if not path.is_file():
-        raise ConfigurationError(f"there is no file {file}")
+        raise ConfigurationError(
+            f"there is no file {file}", advice="check the path; it is taken from the folder that the command runs in"
+        )
     module = load_module(path)
     kernel = getattr(module, name, None)
     if not callable(kernel):
-        raise ConfigurationError(f"{file} has no kernel {name}", numbers=(f"it has {_names(module)}",))
+        raise ConfigurationError(
+            f"{file} has no kernel {name}",
+            numbers=(f"it has {_names(module)}",),
+            advice="name one of these behind the colon",
+        )
     return kernel  # type: ignore[no-any-return]
 
 
@@ -67,7 +73,7 @@ def load_module(path: Path) -> Any:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigurationError(f"{path} is not a Python file")
+        raise ConfigurationError(f"{path} is not a Python file", advice="give a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(path.parent) not in sys.path:
@@ -91,7 +97,11 @@ def packaged_kernel(file: str) -> Path:
     for place in places:
         if place.is_file():
             return place
-    raise ConfigurationError(f"kernel file {file} is missing", numbers=tuple(f"looked at {place}" for place in places))
+    raise ConfigurationError(
+        f"kernel file {file} is missing",
+        numbers=tuple(f"looked at {place}" for place in places),
+        advice="check the path, or give one that exists",
+    )
 
 
 def parse_arguments(words: Sequence[str], seed: int = 0, *, values: bool = True) -> tuple[list[Any], dict[str, Any]]:
@@ -116,7 +126,7 @@ def parse_arguments(words: Sequence[str], seed: int = 0, *, values: bool = True)
                 )
             positional.append(value)
         elif match["name"] in named:
-            raise ConfigurationError(f"argument {match['name']} is given twice")
+            raise ConfigurationError(f"argument {match['name']} is given twice", advice="leave one of them out")
         else:
             named[match["name"]] = value
     return positional, named
@@ -184,14 +194,20 @@ def _value(text: str, word: str, is_named: bool, generator: np.random.Generator 
         raise ConfigurationError(f"argument {word!r} has a shape and no dtype", advice=f"write {word}:bfloat16")
     if is_named and ":" not in text:
         return text
-    raise ConfigurationError(f"argument {word!r} is not understood", numbers=(f"forms: {FORMS}",))
+    raise ConfigurationError(
+        f"argument {word!r} is not understood",
+        numbers=(f"forms: {FORMS}",),
+        advice="write an array as its shape and dtype, such as 128x512:bfloat16",
+    )
 
 
 def _dtype(name: str, word: str) -> DType:
     dtype = dtypes.of(name)
     if dtype is None:
         raise ConfigurationError(
-            f"argument {word!r}: {name!r} is not a dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
+            f"argument {word!r}: {name!r} is not a dtype",
+            numbers=("known: " + ", ".join(dtypes.ALL),),
+            advice="write one of these behind the colon",
         )
     return dtype
 
@@ -204,15 +220,24 @@ def _array_of(elements: Sequence[str], shape: Sequence[int], dtype: DType, word:
             f"argument {word!r} has {len(elements)} elements", advice=f"give {size}, or one for all of them"
         )
     if dtype.is_packed or dtype.kind == Kind.SCALE:
-        raise ConfigurationError(f"argument {word!r}: elements of {dtype} cannot be written as numbers")
+        raise ConfigurationError(
+            f"argument {word!r}: elements of {dtype} cannot be written as numbers",
+            advice="pass the elements as a .npy file",
+        )
     whole = dtype.kind != Kind.FLOAT
     try:
         numbers = [int(entry) if whole else float(entry) for entry in elements]
         array = np.array(numbers, np.int64 if whole else np.float64).astype(dtype.numpy)
     except (ValueError, OverflowError):
-        raise ConfigurationError(f"argument {word!r} has an element that is no number of {dtype}") from None
+        raise ConfigurationError(
+            f"argument {word!r} has an element that is no number of {dtype}",
+            advice="give numbers that it holds, or another dtype",
+        ) from None
     if whole and array.tolist() != numbers:
-        raise ConfigurationError(f"argument {word!r} has an element that {dtype} does not hold")
+        raise ConfigurationError(
+            f"argument {word!r} has an element that {dtype} does not hold",
+            advice="give numbers that it holds, or another dtype",
+        )
     return np.broadcast_to(array, shape).copy() if len(numbers) == 1 else array.reshape(shape)
 
 

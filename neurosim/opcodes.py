@@ -34,4 +34,6 @@ def one_of(name: str, op: Any, allowed: tuple[str, ...]) -> Broken | None:
     """The operator is one of a few."""
     if isinstance(op, Operator) and op.name in allowed:
         return None
-    return Broken(f"{name}={op!r}; it must be {' or '.join(f'nl.{entry}' for entry in allowed)}")
+    return Broken(
+        f"{name}={op!r}; it must be {' or '.join(f'nl.{entry}' for entry in allowed)}",
+    )

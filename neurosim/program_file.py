@@ -113,7 +113,10 @@ def load(path: str | Path) -> Program:
     except ConfigurationError:
         raise
     except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror or error}",
+            advice="check the path; program.save and `neurosim profile --save` write such files",
+        ) from error
     except Exception as error:  # whatever zip, zlib, JSON and NumPy raise for bytes that nobody meant
         detail = str(error) or type(error).__name__
         raise ConfigurationError(

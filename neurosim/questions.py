@@ -59,7 +59,10 @@ class Questions:
         if core is None:
             return self.timeline
         if not isinstance(core, Hashable) or core not in self.timelines:
-            raise ConfigurationError(f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only")
+            raise ConfigurationError(
+                f"{self.kernel_name} ran on cores {', '.join(map(str, self.timelines))} only",
+                advice="pass one of these, or leave core out for the whole kernel",
+            )
         return self.timelines[core]
 
     def what_if(self, **changes: Any) -> WhatIf:

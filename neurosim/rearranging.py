@@ -21,12 +21,21 @@ def rearrange(tensor: NkiTensor, source: Any, target: Any, sizes: dict[str, int]
     before, after = _groups(source, call), _groups(target, call)
     names, wanted = _flat(before), _flat(after)
     if len(set(names)) != len(names) or sorted(names) != sorted(wanted):
-        raise IllegalOperand(f"{call}: both patterns must hold the same names, each once")
+        raise IllegalOperand(
+            f"{call}: both patterns must hold the same names, each once",
+            advice="write each name once on either side, as in (('p', 'f'), ('f', 'p'))",
+        )
     if len(before) != len(tensor.shape):
-        raise IllegalOperand(f"{call}: the pattern has {len(before)} axes and the tensor {len(tensor.shape)}")
+        raise IllegalOperand(
+            f"{call}: the pattern has {len(before)} axes and the tensor {len(tensor.shape)}",
+            advice="name each axis; a tuple of names splits one",
+        )
     unknown = set(sizes) - set(names)
     if unknown:
-        raise IllegalOperand(f"{call}: fixed_sizes names {', '.join(sorted(unknown))}, which no pattern has")
+        raise IllegalOperand(
+            f"{call}: fixed_sizes names {', '.join(sorted(unknown))}, which no pattern has",
+            advice="give sizes of names in the patterns only",
+        )
     view = _split(tensor, before, sizes, call)
     view = view.permute([names.index(name) for name in wanted])
     for axis, group in enumerate(after):
@@ -40,7 +49,9 @@ def rearrange(tensor: NkiTensor, source: Any, target: Any, sizes: dict[str, int]
 def _groups(pattern: Any, call: str) -> Groups:
     groups = [(entry,) if isinstance(entry, str) else entry for entry in pattern]
     if not all(isinstance(group, (tuple, list)) and all(isinstance(name, str) for name in group) for group in groups):
-        raise IllegalOperand(f"{call}: a pattern is a tuple of names and of tuples of names")
+        raise IllegalOperand(
+            f"{call}: a pattern is a tuple of names and of tuples of names", advice="such as ('p', ('a', 'b'))"
+        )
     return [tuple(group) for group in groups]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from operator import index as as_int
 from typing import Any
 
 import numpy as np
 
+from neurosim import dtypes
+from neurosim.dtypes import DType
 from neurosim.errors import IllegalOperand
 
 
@@ -19,7 +22,9 @@ def resolve_minus_one(shape: tuple[int, ...], size: int, what: str) -> tuple[int
         shape = tuple(size // known if extent == -1 else extent for extent in shape)
     if any(extent < 1 for extent in shape) or math.prod(shape) != size:
         raise IllegalOperand(
-            f"shape {shape} for {what}", numbers=(f"{math.prod(shape)} elements asked for, {size} there",)
+            f"shape {shape} for {what}",
+            numbers=(f"{math.prod(shape)} elements asked for, {size} there",),
+            advice="give a shape with as many elements; one extent may be -1",
         )
     return shape
 
@@ -112,12 +117,60 @@ def checked_name(name: Any) -> str:
     return name or ""
 
 
+Describe = Callable[[], str]
+Layout = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Shape, steps and offset of a view, in elements."""
+
+
+def recast(layout: Layout, partition_axis: int, old_bytes: int, target: DType, describe: Describe) -> Layout:
+    """Return the layout of the same bits as elements of another dtype; the last axis shrinks or grows.
+
+    Raises:
+        IllegalOperand: elements do not lie on whole elements of ``target``.
+    """
+    (shape, steps, offset), new_bytes = layout, target.size_bytes
+    if old_bytes == new_bytes:
+        return layout
+    if steps[-1] != 1 or len(shape) - 1 == partition_axis or (shape[-1] * old_bytes) % new_bytes:
+        raise IllegalOperand(
+            f"view({target}) of {describe()}: its last axis is not dense, or not a multiple of {target}",
+            numbers=(f"{shape[-1]} elements of {old_bytes} bytes, step {steps[-1]}",),
+            advice="take a view whose last axis is dense and holds whole elements",
+        )
+    scaled = [step * new_bytes if axis == partition_axis else step * old_bytes for axis, step in enumerate(steps[:-1])]
+    if any(bytes_ % new_bytes for bytes_ in (*scaled, offset * old_bytes)):
+        raise IllegalOperand(
+            f"view({target}) of {describe()}: its rows do not begin on whole elements",
+            advice="slice at multiples of the larger element first",
+        )
+    grown = (*shape[:-1], shape[-1] * old_bytes // new_bytes)
+    return grown, (*(step // new_bytes for step in scaled), 1), offset * old_bytes // new_bytes
+
+
+def checked_dtype(call: str, dtype: Any) -> DType:
+    """Return a format by whatever names it.
+
+    Raises:
+        IllegalOperand: it names none.
+    """
+    known = dtypes.of(dtype)
+    if known is None:
+        raise IllegalOperand(
+            f"{call}: dtype {dtype!r} is not an NKI dtype",
+            numbers=("known: " + ", ".join(dtypes.ALL),),
+            advice="pass one of them, as in nl.float32",
+        )
+    return known
+
+
 def checked_shape(shape: Any) -> tuple[int, ...]:
     """Return the extents that a kernel asks a new tensor for."""
     try:
         extents = tuple(as_int(extent) for extent in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:
-        raise IllegalOperand(f"nl.ndarray: shape {shape!r} is not made of ints") from None
+        raise IllegalOperand(
+            f"nl.ndarray: shape {shape!r} is not made of ints", advice="pass a tuple of Python ints"
+        ) from None
     if not extents or any(extent < 1 for extent in extents):
         raise IllegalOperand(f"nl.ndarray: shape {extents} has no elements", advice="each axis needs at least one")
     return extents

@@ -66,7 +66,11 @@ def fits_float32(name: str, value: Any) -> Broken | None:
     """A number that the datapath takes as float32 rounds to one."""
     if not is_number(value) or not overflows(value, float32):
         return None
-    return Broken(f"{name} {value!r} does not fit float32", (f"float32 ends at {float32.max_value}",))
+    return Broken(
+        f"{name} {value!r} does not fit float32",
+        (f"float32 ends at {float32.max_value}",),
+        advice="the engine takes numbers as float32: pass a smaller one",
+    )
 
 
 def _both(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> tuple[str, ...]:
@@ -126,7 +130,11 @@ def packed(name: str, tensor: NkiTensor, chip: Chip, is_taken: bool) -> Broken |
     """
     numbers = (f"{name}  {tensor.describe()}",)
     if chip.generation < 4:
-        return Broken(f"{tensor.dtype} needs NeuronCore-v4 (trn3)", (*numbers, f"chip {chip.name}"))
+        return Broken(
+            f"{tensor.dtype} needs NeuronCore-v4 (trn3)",
+            (*numbers, f"chip {chip.name}"),
+            advice="run it on trn3, or take another dtype",
+        )
     if is_taken:
         return None
     return Broken(
@@ -196,7 +204,14 @@ def repeats_only(tensor: NkiTensor) -> bool:
 
 def mode(name: str, value: Any, kind: type[Enum]) -> Broken | None:
     """A parameter is a member of its enumeration in ``nki.isa``."""
-    return None if isinstance(value, kind) else Broken(f"{name}={value!r} is not a nisa.{name}")
+    return (
+        None
+        if isinstance(value, kind)
+        else Broken(
+            f"{name}={value!r} is not a nisa.{name}",
+            advice=f"pass one of nisa.{name}: " + ", ".join(entry.name for entry in kind),
+        )
+    )
 
 
 def column(name: str, value: Any, data: NkiTensor, dtypes: tuple[DType, ...] | None) -> Broken | None:

@@ -39,11 +39,15 @@ def spec(shape: Sequence[int], dtype: Any) -> Spec:
     """
     known = dtypes.of(dtype)
     if known is None:
-        raise IllegalOperand(f"spec: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),))
+        raise IllegalOperand(
+            f"spec: dtype {dtype!r} is not an NKI dtype",
+            numbers=("known: " + ", ".join(dtypes.ALL),),
+            advice="pass one of these",
+        )
     try:
         extents = tuple(as_int(extent) for extent in shape)
     except TypeError:
-        raise IllegalOperand(f"spec: shape {shape!r} is not made of ints") from None
+        raise IllegalOperand(f"spec: shape {shape!r} is not made of ints", advice="pass a tuple of ints") from None
     if not extents or min(extents) < 1:
         raise IllegalOperand(f"spec: shape {extents} has no elements", advice="each axis needs at least one")
     return Spec(extents, known)

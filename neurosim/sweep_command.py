@@ -124,13 +124,13 @@ def _number(name: str, text: str, option: str) -> int | float:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
-    raise ConfigurationError(f"{option} {name}: {text!r} is no number")
+    raise ConfigurationError(f"{option} {name}: {text!r} is no number", advice="write numbers, as in M=128,256")
 
 
 def _flag(name: str, text: str, option: str) -> bool:
     found = {"true": True, "false": False}.get(text.lower())
     if found is None:
-        raise ConfigurationError(f"{option} {name}: {text!r} is neither true nor false")
+        raise ConfigurationError(f"{option} {name}: {text!r} is neither true nor false", advice="write true or false")
     return found
 
 

@@ -21,7 +21,17 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
 from neurosim.indexing import indexed, plain_slices
-from neurosim.reshaping import an_int, ints, merge_steps, reaches_each_once, resolve_minus_one, row_major, split_groups
+from neurosim.reshaping import (
+    an_int,
+    checked_dtype,
+    ints,
+    merge_steps,
+    reaches_each_once,
+    recast,
+    resolve_minus_one,
+    row_major,
+    split_groups,
+)
 
 if TYPE_CHECKING:
     from neurosim.memory import Allocation
@@ -337,7 +347,8 @@ class NkiTensor(NoOperators):
         count = len(self.shape) + extra
         axis = an_int(dim)
         if not -count <= axis < count:
-            raise OutOfBounds(f"{call}: axis {dim} of {self.describe()}", numbers=(f"it has {count} axes",))
+            what, numbers = f"{call}: axis {dim} of {self.describe()}", (f"it has {count} axes",)
+            raise OutOfBounds(what, numbers=numbers, advice="count axes from 0, or from -1 backwards")
         axis %= count
         if free_only and axis == self._partition_axis:
             raise IllegalOperand(
@@ -400,7 +411,7 @@ class NkiTensor(NoOperators):
 
             call = f"select({dim}) of {self.describe()}"
             if self.is_indirect():
-                raise IllegalOperand(f"{call}: the view is placed by an index already")
+                raise IllegalOperand(f"{call}: the view is placed by an index already", advice="select by ints")
             first = self[(slice(None),) * axis + (0,)]
             return by_scalar(first, index, self._steps[axis], self.shape[axis], call)
         return self[(slice(None),) * axis + (index,)]
@@ -427,6 +438,7 @@ class NkiTensor(NoOperators):
             raise IllegalOperand(
                 f"broadcast of axis {dim} of {self.describe()} to {size}",
                 numbers=(f"the axis has {self.shape[axis]} elements; it must have 1",),
+                advice="select one element of the axis first, or repeat along a new axis that expand_dim makes",
             )
         shape, steps = list(self.shape), list(self._steps)
         shape[axis], steps[axis] = an_int(size), 0
@@ -452,6 +464,7 @@ class NkiTensor(NoOperators):
             raise IllegalOperand(
                 f"squeeze_dim({dim}) of {self.describe()}",
                 numbers=(f"the axis has {self.shape[axis]} elements",),
+                advice="only an axis of extent 1 goes away; select one element with t[…, i]",
             )
         shape, steps = list(self.shape), list(self._steps)
         del shape[axis], steps[axis]
@@ -497,6 +510,7 @@ class NkiTensor(NoOperators):
             raise IllegalOperand(
                 f"flatten_dims({start_dim}, {end_dim}) of {self.describe()}: the axes are not dense among themselves",
                 numbers=(f"pattern {self.get_pattern()}",),
+                advice="flatten axes that follow one another without a gap, or copy the view to a dense tile first",
             )
         extent = math.prod(self.shape[first : last + 1])
         return self._with(
@@ -518,25 +532,10 @@ class NkiTensor(NoOperators):
 
     def view(self, dtype: Any) -> NkiTensor:
         """Read the same bits as another dtype; the last axis shrinks or grows with the size of the elements."""
-        target = dtypes.of(dtype)
-        if target is None:
-            raise IllegalOperand(f"view({dtype!r}) of {self.describe()}: not an NKI dtype")
-        old, new = self.dtype.size_bytes, target.size_bytes
-        if old == new:
-            return self._with(self.shape, self._steps, dtype=target)
-        if self._steps[-1] != 1 or len(self.shape) - 1 == self._partition_axis or (self.shape[-1] * old) % new:
-            raise IllegalOperand(
-                f"view({target}) of {self.describe()}: its last axis is not dense, or not a multiple of {target}",
-                numbers=(f"{self.shape[-1]} elements of {old} bytes, step {self._steps[-1]}",),
-            )
-        shape = (*self.shape[:-1], self.shape[-1] * old // new)
-        scaled = [
-            step if axis == self._partition_axis else step * old / new for axis, step in enumerate(self._steps[:-1])
-        ]
-        offset = self._free_offset * old / new
-        if any(step != int(step) for step in (*scaled, offset)):
-            raise IllegalOperand(f"view({target}) of {self.describe()}: its rows do not begin on whole elements")
-        return self._with(shape, (*map(int, scaled), 1), free_offset=int(offset), dtype=target)
+        target = dtypes.of(dtype) or checked_dtype(f"view of {self.describe()}", dtype)
+        layout, old_bytes = (self.shape, self._steps, self._free_offset), self.dtype.size_bytes
+        shape, steps, offset = recast(layout, self._partition_axis, old_bytes, target, self.describe)
+        return self._with(shape, steps, free_offset=offset, dtype=target)
 
     def reinterpret_cast(self, dtype: Any) -> NkiTensor:
         """Another name of :meth:`view`."""
@@ -572,7 +571,8 @@ class NkiTensor(NoOperators):
 
         call = f"vector_select({dim}) of {self.describe()}"
         if self.axis(dim, "vector_select") != 0 or self.is_indirect():
-            raise IllegalOperand(f"{call}: only axis 0 of a static view can be selected from by a vector")
+            what = f"{call}: only axis 0 of a static view can be selected from by a vector"
+            raise IllegalOperand(what, advice="select along axis 0 of a tensor in HBM, before any other index")
         row = self._with((1, *self.shape[1:]), (0, *self._steps[1:]))
         return by_lane(row, vector_offset, self._steps[0], self.shape[0], call)
 

@@ -36,7 +36,9 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         if not in_place:
             os.replace(draft, target)
     except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {error.strerror or error}") from error
+        raise ConfigurationError(
+            f"cannot write {path}: {error.strerror or error}", advice="give a place that can be written and has space"
+        ) from error
     finally:
         if not in_place:
             draft.unlink(missing_ok=True)

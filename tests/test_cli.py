@@ -364,7 +364,10 @@ def test_run_reports_a_kernel_error_as_its_message(folder: Path) -> None:
 def test_run_needs_a_script(folder: Path) -> None:
     done = neurosim("run", "missing.py", folder=folder)
     assert done.returncode == 1
-    assert done.stderr == "ConfigurationError: there is no file missing.py\n"
+    assert done.stderr == (
+        "ConfigurationError: there is no file missing.py\n"
+        "  check the path; it is taken from the folder that the command runs in\n"
+    )
 
 
 def test_chips_lists_figures_with_their_sources(folder: Path) -> None:

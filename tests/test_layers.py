@@ -147,7 +147,7 @@ ROWS = (
     Row("neurosim.timing.events", own=("neurosim.jit",), packages=("numpy",)),
     # Tensors and their memory.
     Row("neurosim.seen"),
-    Row("neurosim.reshaping", own=("neurosim.errors",), packages=("numpy",)),
+    Row("neurosim.reshaping", own=FORMATS, packages=("numpy",)),
     Row("neurosim.arithmetic", own=("neurosim.errors",)),
     Row("neurosim.access_pattern", own=(*FORMATS, *TENSORS)),
     Row("neurosim.rearranging", own=(*FORMATS, *TENSORS)),

@@ -63,9 +63,11 @@ def check(path: Path, kernel: str | None = None, *, strict: bool = False) -> lis
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
+        raise ConfigurationError(f"{path}: {error.strerror}", advice="check the path") from error
     except (SyntaxError, ValueError) as error:
-        raise ConfigurationError(f"{path} is not Python", numbers=(str(error),)) from error
+        raise ConfigurationError(
+            f"{path} is not Python", numbers=(str(error),), advice="give a Python file; correct that line if it is one"
+        ) from error
     scope = scope_of(tree, kernel)
     if not scope.reached:
         known = ", ".join(scope.kernels) or "none"

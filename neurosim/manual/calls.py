@@ -135,10 +135,15 @@ def declaration(mnemonic: str) -> type[Instruction]:
     mnemonic = mnemonic.removeprefix("nki.").removeprefix("isa.").removeprefix("nisa.")
     found = _catalogue.instructions().get(mnemonic)
     if found is None and mnemonic in isa._NOT_BUILT:
-        raise Unsupported(f"nki.isa.{mnemonic} is documented for NKI 0.6 and not built here yet")
+        raise Unsupported(
+            f"nki.isa.{mnemonic} is documented for NKI 0.6 and not built here yet",
+            advice="`neurosim isa` lists what is built",
+        )
     if found is None:
         raise ConfigurationError(
-            f"there is no instruction {mnemonic}", numbers=("known: " + ", ".join(_alike(mnemonic)),)
+            f"there is no instruction {mnemonic}",
+            numbers=("known: " + ", ".join(_alike(mnemonic)),),
+            advice="name one of these; `neurosim isa` lists all",
         )
     cls: type[Instruction] = found.instruction  # type: ignore[attr-defined]
     return cls
@@ -195,7 +200,10 @@ def parse(value: Any) -> Any:
 def _tile(match: re.Match[str]) -> Tile:
     dtype = None if match["dtype"] == "T" else dtypes.of(match["dtype"])
     if dtype is None and match["dtype"] != "T":
-        raise ConfigurationError(f"{match[0]!r}: {match['dtype']} is not a dtype")
+        raise ConfigurationError(
+            f"{match[0]!r}: {match['dtype']} is not a dtype",
+            advice="write a dtype of NKI, such as float32, or T for the page's own",
+        )
     return Tile(
         tuple(int(extent) for extent in match["shape"].split(", ")),
         dtype,
@@ -240,11 +248,17 @@ def _changed(base: Call, entry: Mapping[str, Any], label: str) -> Call:
     given = {name: parse(value) for name, value in entry.items() if name not in (*_TABLES, "T", "of")}
     unknown = set(given) - set(known)
     if unknown:
-        raise ConfigurationError(f"examples of {base.mnemonic}: no operand {', '.join(sorted(unknown))}")
+        raise ConfigurationError(
+            f"examples of {base.mnemonic}: no operand {', '.join(sorted(unknown))}",
+            advice="take the names of operands from the instruction's declaration",
+        )
     merged = {**base.operands, **given}
     dtype = dtypes.of(entry.get("T", base.dtype))
     if dtype is None:
-        raise ConfigurationError(f"examples of {base.mnemonic}: T={entry['T']!r} is not a dtype")
+        raise ConfigurationError(
+            f"examples of {base.mnemonic}: T={entry['T']!r} is not a dtype",
+            advice="write a dtype of NKI, such as float32",
+        )
     return Call(base.mnemonic, {name: merged[name] for name in known if name in merged}, dtype, label)
 
 

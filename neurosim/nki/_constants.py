@@ -54,7 +54,10 @@ def shared_constant(constant: Any) -> NkiTensor:
         try:
             source = np.load(constant, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise IllegalOperand(f"{call}: cannot read an array from {constant}: {error}") from error
+            raise IllegalOperand(
+                f"{call}: cannot read an array from {constant}: {error}",
+                advice="give a .npy file that numpy.save wrote, without objects in it, or the array itself",
+            ) from error
     if not isinstance(source, np.ndarray):
         raise IllegalOperand(f"{call} of {constant!r}", advice="give a NumPy array, or the path of a .npy file")
     dtype = dtypes.of(source.dtype)

@@ -133,7 +133,10 @@ class Measured:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"working_directory {self._folder}: {error.strerror or error}") from None
+            raise ConfigurationError(
+                f"working_directory {self._folder}: {error.strerror or error}",
+                advice="give a folder that can be written",
+            ) from None
         write_json(self._folder / f"{result.kernel_name}.summary.json", result.summary())
         result.perfetto(self._folder / f"{result.kernel_name}.trace.json.gz")
 

@@ -109,7 +109,7 @@ def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTe
     try:
         wanted = tuple(as_int(extent) for extent in shape)
     except TypeError:
-        raise IllegalOperand(f"{call}: shape={shape!r} is not made of ints") from None
+        raise IllegalOperand(f"{call}: shape={shape!r} is not made of ints", advice="pass a tuple of ints") from None
     target = dtype_of(call, dtype, tile.dtype)
     pairs = list(zip(tile.shape, wanted, strict=False))
     if len(wanted) != tile.ndim or any(extent not in (1, want) for extent, want in pairs):
@@ -160,7 +160,10 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """
     tile = tile_of("nl.transpose", x)
     if tile.ndim != 2:
-        raise IllegalOperand(f"nl.transpose: {tile.describe()} has {tile.ndim} axes; it must have 2")
+        raise IllegalOperand(
+            f"nl.transpose: {tile.describe()} has {tile.ndim} axes; it must have 2",
+            advice="reshape it to two axes, partitions first",
+        )
     target = dtype_of("nl.transpose", dtype, tile.dtype)
     turned = new((tile.shape[1], tile.shape[0]), tile.dtype, Memory.psum)
     isa.nc_transpose(dst=turned, data=tile)
@@ -179,10 +182,13 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     call = "nl.matmul"
     left, right = tile_of(call, x), tile_of(call, y, "y")
     if not isinstance(transpose_x, bool):
-        raise IllegalOperand(f"{call}: transpose_x={transpose_x!r} is not a bool")
+        raise IllegalOperand(f"{call}: transpose_x={transpose_x!r} is not a bool", advice="pass True or False")
     for name, tile in (("x", left), ("y", right)):
         if tile.ndim != 2:
-            raise IllegalOperand(f"{call}: {name} {tile.describe()} has {tile.ndim} axes; it must have 2")
+            raise IllegalOperand(
+                f"{call}: {name} {tile.describe()} has {tile.ndim} axes; it must have 2",
+                advice="reshape it to two axes, partitions first",
+            )
     inner = left.shape[0 if transpose_x else 1]
     if inner != right.shape[0]:
         raise IllegalOperand(

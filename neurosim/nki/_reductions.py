@@ -90,7 +90,7 @@ def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
     (``tensor_tensor``, ``activation``) of the differences from it, all in float32.
     """
     if not isinstance(keepdims, bool):
-        raise IllegalOperand(f"nl.var: keepdims={keepdims!r} is not a bool")
+        raise IllegalOperand(f"nl.var: keepdims={keepdims!r} is not a bool", advice="pass True or False")
     difference = combined("subtract", x, _repeated(mean(x, axis, float32, keepdims=True), x))
     return mean(activated("square", difference), axis, dtype_of("nl.var", dtype, x.dtype), keepdims=True)
 
@@ -156,5 +156,5 @@ def rms_norm(
 def _computing(call: str, dtype: Any) -> DType:
     found = dtype_of(call, dtype, float32)
     if not found.is_float:
-        raise IllegalOperand(f"{call}: compute_dtype {found} is not a float")
+        raise IllegalOperand(f"{call}: compute_dtype {found} is not a float", advice="pass nl.float32, or leave it out")
     return found

@@ -12,6 +12,7 @@ from neurosim.errors import IllegalOperand
 from neurosim.kernel import current
 from neurosim.nki import isa
 from neurosim.operators import Operator
+from neurosim.reshaping import checked_dtype
 from neurosim.view import NkiTensor
 
 
@@ -42,10 +43,7 @@ def dtype_of(call: str, dtype: Any, default: DType) -> DType:
     Raises:
         IllegalOperand: no NKI dtype.
     """
-    found = default if dtype is None else dtypes.of(dtype)
-    if found is None:
-        raise IllegalOperand(f"{call}: dtype {dtype!r} is not an NKI dtype")
-    return found
+    return default if dtype is None else checked_dtype(call, dtype)
 
 
 def precise(tiles: Sequence[NkiTensor]) -> DType:

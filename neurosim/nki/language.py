@@ -225,7 +225,10 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     Hardware writes them to files of ``NEURON_RT_DEBUG_OUTPUT_DIR`` instead; its simulator prints, as this does.
     """
     if not isinstance(print_prefix, str):
-        raise IllegalOperand(f"nl.device_print: print_prefix={print_prefix!r} is not a string")
+        raise IllegalOperand(
+            f"nl.device_print: print_prefix={print_prefix!r} is not a string",
+            advice="pass text, as in nl.device_print('tile', tile)",
+        )
     if not isinstance(tensor, NkiTensor) or tensor.buffer is psum:
         what = tensor.describe() if isinstance(tensor, NkiTensor) else repr(tensor)
         raise IllegalOperand(f"nl.device_print of {what}", advice="it prints tensors in SBUF or HBM")
@@ -262,7 +265,10 @@ def _region(call: str, buffer: Any) -> MemoryRegion:
 
 def _check_tensor(call: str, name: str, value: Any) -> None:
     if not isinstance(value, NkiTensor):
-        raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a tensor")
+        raise IllegalOperand(
+            f"{call}: {name} is {value!r}; it must be a tensor",
+            advice="pass a tensor of the kernel, as nl.ndarray or nl.load make",
+        )
 
 
 _NOT_BUILT: frozenset[str] = frozenset()

@@ -122,16 +122,22 @@ def _check(options: TraceOptions, program: Program, timelines: Mapping[int, Time
     """Refuse options that would leave out everything."""
     if not all(isinstance(time_ps, (int, NoneType)) for time_ps in (options.first_ps, options.last_ps)):
         raise ConfigurationError(
-            f"trace: a time from {options.first_ps!r} to {options.last_ps!r} ps is not made of ints"
+            f"trace: a time from {options.first_ps!r} to {options.last_ps!r} ps is not made of ints",
+            advice="give whole picoseconds",
         )
     if options.first_ps < 0 or (options.last_ps is not None and options.last_ps <= options.first_ps):
-        raise ConfigurationError(f"trace: there is no time from {options.first_ps} to {options.last_ps} ps")
+        raise ConfigurationError(
+            f"trace: there is no time from {options.first_ps} to {options.last_ps} ps",
+            advice="begin at 0 or later, and end after that",
+        )
     units = next((timeline.units for timeline in timelines.values()), ())
     tracks = (*units, DMA, *SPACES)
     for name in options.engines:
         if name not in tracks:
             known = ", ".join(tracks)
-            raise ConfigurationError(f"trace: there is no engine {name!r}", numbers=(f"known: {known}",))
+            raise ConfigurationError(
+                f"trace: there is no engine {name!r}", numbers=(f"known: {known}",), advice="name some of these"
+            )
     for line in options.lines:
         if not any(_comes_from(stack, (line,)) for stack in program.stacks):
             raise ConfigurationError(f"trace: no instruction comes from {line}", advice="write FILE or FILE:LINE")

@@ -57,7 +57,9 @@ def write_figure(figure: Any, path: str | Path) -> None:
     """
     ending = Path(path).suffix.lstrip(".").lower()
     if ending not in _DATES:
-        raise ConfigurationError(f"{path}: a plot is a .png, .svg or .pdf file")
+        raise ConfigurationError(
+            f"{path}: a plot is a .png, .svg or .pdf file", advice="let its name end in one of these"
+        )
     drawn, date = io.BytesIO(), _DATES[ending]
     figure.savefig(drawn, format=ending, dpi=_DPI, metadata={date: None} if date else None)
     with replacing(path) as file:

@@ -72,7 +72,9 @@ def checked(grid: Mapping[str, Iterable[Any]], kernel: Callable[..., Any]) -> di
             raise ConfigurationError(f"the grid's {name} is {values!r}", advice="give a list of values")
         found[name] = list(values)
         if not found[name]:
-            raise ConfigurationError(f"the grid's {name} has no values")
+            raise ConfigurationError(
+                f"the grid's {name} has no values", advice="give at least one, or leave the parameter out"
+            )
     return found
 
 

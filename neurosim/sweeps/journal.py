@@ -119,4 +119,6 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise ConfigurationError(f"cannot write {self.path}: {error.strerror}") from error
+            raise ConfigurationError(
+                f"cannot write {self.path}: {error.strerror}", advice="give a place that can be written and has space"
+            ) from error

@@ -165,7 +165,9 @@ class Sweep:
         others = [name for name in self.names if name != along]
         done = [outcome for outcome in self.outcomes if outcome.summary is not None]
         if not done:
-            raise ConfigurationError("no point of the sweep ran, so that there is nothing to plot")
+            raise ConfigurationError(
+                "no point of the sweep ran, so that there is nothing to plot", advice="look at the points' errors first"
+            )
         figure = new_figure(8, 5)
         axes = figure.subplots()
         ticks = list(dict.fromkeys(outcome.point[along] for outcome in done))
@@ -195,7 +197,11 @@ class Sweep:
     def _axis(self, x: str | None) -> str:
         if x is not None:
             if x not in self.names:
-                raise ConfigurationError(f"the grid has no {x!r}", numbers=(f"it has {', '.join(self.names)}",))
+                raise ConfigurationError(
+                    f"the grid has no {x!r}",
+                    numbers=(f"it has {', '.join(self.names)}",),
+                    advice="plot along one of these",
+                )
             return x
 
         def numbers(name: str) -> int:

@@ -121,7 +121,9 @@ def _check_fit(signature: Signature, chip: Chip) -> None:
             if last >= chip.partitions:
                 numbers = (f"chip.partitions = {chip.partitions}", f"{pattern.role} reaches partition {last}")
                 raise ConfigurationError(
-                    f"timing: {signature.instruction} does not fit on {chip.name}", numbers=numbers
+                    f"timing: {signature.instruction} does not fit on {chip.name}",
+                    numbers=numbers,
+                    advice="run the kernel on that chip, with tiles that it has room for",
                 )
     for work in signature.work:
         if isinstance(work, Matmul) and (work.rows > chip.tensor.rows or work.columns > chip.tensor.columns):
@@ -131,6 +133,7 @@ def _check_fit(signature: Signature, chip: Chip) -> None:
                     f"tensor.rows = {chip.tensor.rows}, tensor.columns = {chip.tensor.columns}",
                     f"stationary has {work.rows} rows and {work.columns} columns",
                 ),
+                advice="run the kernel on that chip, with tiles that it has room for",
             )
 
 

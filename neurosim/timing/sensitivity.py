@@ -53,7 +53,11 @@ def sensitivity(time_ps: Callable[[Chip], int], chip: Chip, step: float = STEP) 
         ConfigurationError: ``step`` is not between 0 and 1.
     """
     if not isinstance(step, float) or not 0 < step < 1:
-        raise ConfigurationError(f"sensitivity: step = {step!r}", numbers=("0.1 moves each figure by 10 %",))
+        raise ConfigurationError(
+            f"sensitivity: step = {step!r}",
+            numbers=("0.1 moves each figure by 10 %",),
+            advice="give a fraction between 0 and 1",
+        )
     before_ps = time_ps(chip)
     rows = []
     for path in figures_read(chip, time_ps):

@@ -89,7 +89,9 @@ def copy_into(target: Tensor, value: Tensor) -> None:
     source = value.spread(target.shape) if source is None else source
     source = spread_partitions(source, "assignment")
     if source.buffer is Memory.shared_hbm or source.buffer.is_hbm:
-        raise IllegalOperand(f"assignment of {value.describe()}: load it with nl.load first")
+        raise IllegalOperand(
+            f"assignment of {value.describe()}: load it with nl.load first", advice="write tile[...] = nl.load(tensor)"
+        )
     moved = source.resolve("assignment")
     _copy(target.resolve("assignment", use=WRITE), moved)
 

@@ -42,7 +42,10 @@ class Placement:
             found = function(block, partitions, size_bytes)
             wanted = 3 if self.memory is Memory.psum else 2
             if not isinstance(found, (tuple, list)) or len(found) != wanted:
-                raise IllegalOperand(f"{self.memory.label} allocation of block {block} gave {found!r}")
+                raise IllegalOperand(
+                    f"{self.memory.label} allocation of block {block} gave {found!r}",
+                    advice="return (partition, byte) in SBUF, and (bank, partition, byte) in PSUM",
+                )
             if self.memory is Memory.psum:
                 bank, partition, byte = (int(number) for number in found)
                 return partition, bank * chip.psum.bank_bytes + byte
@@ -57,7 +60,10 @@ def _modulo(base: int, tiles: tuple[int, ...], scale: int, block: tuple[int, ...
     if not block:
         return base  # what the published formula gives for a tensor of one tile, whatever counts it is given
     if len(counts) != len(block):
-        raise IllegalOperand(f"mod_alloc: {counts} for a tensor with {len(block)} block dimensions")
+        raise IllegalOperand(
+            f"mod_alloc: {counts} for a tensor with {len(block)} block dimensions",
+            advice="give a count per block dimension",
+        )
     place = 0
     for index, count in zip(block, counts, strict=True):
         place = place * count + index % count

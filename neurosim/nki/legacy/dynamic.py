@@ -24,7 +24,10 @@ def attached(view: Any, tensor: NkiTensor, box: Box, call: str) -> NkiTensor:
         Unsupported: more than one dynamic axis, or one that does not go with the first axis.
     """
     if len(view.dynamic) != 1:
-        raise Unsupported(f"{call}: {view.describe()} has {len(view.dynamic)} axes with tiles of indices; one is built")
+        raise Unsupported(
+            f"{call}: {view.describe()} has {len(view.dynamic)} axes with tiles of indices; one is built",
+            advice="index one axis by a tile, and the others by nl.arange, in several calls if need be",
+        )
     ((axis, index),) = view.dynamic.items()
     static_axis = axis - view.root.blocks
     tile = view.root.tile((0,) * view.root.blocks)

@@ -127,22 +127,34 @@ class Affine:
                 steps.append(0)
                 continue
             if axis >= self.ndim or entry is Ellipsis:
-                raise IllegalOperand(f"{len(keys)} indices of an index tensor of shape {self.shape}")
+                raise IllegalOperand(
+                    f"{len(keys)} indices of an index tensor of shape {self.shape}",
+                    advice="give at most one index per axis, without '...'",
+                )
             extent, step = self.shape[axis], self.steps[axis]
             axis += 1
             if isinstance(entry, slice):
                 if not all(bound is None or is_int(bound) for bound in (entry.start, entry.stop, entry.step)):
-                    raise IllegalOperand(f"slice {entry} of an index tensor is not made of ints")
+                    raise IllegalOperand(
+                        f"slice {entry} of an index tensor is not made of ints",
+                        advice="write bounds and steps as Python ints",
+                    )
                 start, stop, stride = entry.indices(extent) if entry.step != 0 else (0, 0, 1)
                 extents.append(len(range(start, stop, stride)))
                 if not extents[-1]:
-                    raise IllegalOperand(f"slice {entry} of an index tensor of shape {self.shape} selects nothing")
+                    raise IllegalOperand(
+                        f"slice {entry} of an index tensor of shape {self.shape} selects nothing",
+                        advice="check its bounds; it must select an element",
+                    )
                 steps.append(step * stride)
                 offset += step * start
             elif is_int(entry) and -extent <= entry < extent:
                 offset += step * (int(entry) % extent)
             else:
-                raise IllegalOperand(f"index {entry!r} of an index tensor of shape {self.shape}")
+                raise IllegalOperand(
+                    f"index {entry!r} of an index tensor of shape {self.shape}",
+                    advice="index with an int within the axis, a slice or None",
+                )
         return Affine(tuple(extents), tuple(steps), offset)
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
@@ -379,7 +391,10 @@ def _placed(term: Affine, shape: tuple[int, ...]) -> Affine:
         extra = term.ndim - ndim
         if any(term.steps[:extra]):
             if any(term.steps[ndim:]):
-                raise IllegalOperand(f"a mask with {term.ndim} axes for a tile of shape {shape}")
+                raise IllegalOperand(
+                    f"a mask with {term.ndim} axes for a tile of shape {shape}",
+                    advice="make the mask of the index tensors that index the tile",
+                )
             return Affine(term.shape[:ndim], term.steps[:ndim], term.offset)
         return Affine(term.shape[extra:], term.steps[extra:], term.offset)
     missing = ndim - term.ndim
@@ -461,7 +476,9 @@ def arange(*args: Any) -> Affine:
     start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     count = len(range(start, stop, step)) if step else 0
     if count < 1:
-        raise IllegalOperand(f"nl.arange{args} has no elements")
+        raise IllegalOperand(
+            f"nl.arange{args} has no elements", advice="give a stop behind the start, and a step other than 0"
+        )
     return Affine((count,), (step,), start)
 
 

@@ -24,7 +24,10 @@ def update(target: Tensor, value: Any, op: Operator) -> Tensor:
     """Return ``target`` after ``target = target <op> value``, in place and with target's dtype."""
     call = f"'{op.name}' in place"
     if target.buffer.is_hbm:
-        raise IllegalOperand(f"{call} of {target.describe()}: HBM is written by nl.store")
+        raise IllegalOperand(
+            f"{call} of {target.describe()}: HBM is written by nl.store",
+            advice="write nl.store(tensor, nl.load(tensor) + value)",
+        )
     root = value.root if isinstance(value, Tensor) else None
     if isinstance(root, Fresh) and root.is_open and root.accumulates is not None and op.name == "add":
         fitted = target.fitted(root.shape)

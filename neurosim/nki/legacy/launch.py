@@ -169,7 +169,7 @@ def kernel_of(function: Any) -> Kernel:
     if isinstance(function, Kernel):
         return function
     if not callable(function):
-        raise IllegalOperand(f"{function!r} is no kernel")
+        raise IllegalOperand(f"{function!r} is no kernel", advice="decorate a function")
     return Kernel(function)
 
 

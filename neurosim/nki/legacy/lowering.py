@@ -32,7 +32,9 @@ def tile(value: Any, name: str, call: str) -> Tensor:
         IllegalOperand: anything else.
     """
     if not isinstance(value, Tensor):
-        raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a tile")
+        raise IllegalOperand(
+            f"{call}: {name} is {value!r}; it must be a tile", advice="pass a tile of the kernel, as nl.load makes"
+        )
     if value.buffer.is_hbm:
         raise IllegalOperand(
             f"{call}: {name} is in HBM; it must be on chip",
@@ -116,7 +118,7 @@ def number(value: Any, name: str, call: str) -> float:
         IllegalOperand: anything else.
     """
     if not is_number(value) and not isinstance(value, (bool, np.bool_)):
-        raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a number")
+        raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a number", advice="pass a Python number")
     return float(value)
 
 
@@ -128,7 +130,10 @@ def fitted(value: Tensor, name: str, shape: tuple[int, ...], call: str) -> Tenso
     """
     found = value.fitted(shape)
     if found is None:
-        raise IllegalOperand(f"{call}: {name} is {value.describe()}; it must have the shape {list(shape)}")
+        raise IllegalOperand(
+            f"{call}: {name} is {value.describe()}; it must have the shape {list(shape)}",
+            advice="give it that shape, by slices or nl.broadcast_to",
+        )
     return found
 
 
@@ -145,7 +150,8 @@ def column(value: Any, partitions: int, call: str, *, dtype: DType | None = floa
     fitted = value.fitted((partitions, 1))
     if fitted is None:
         raise IllegalOperand(
-            f"{call}: an operand is {value.describe()}; it must be a number or a tile of shape ({partitions}, 1)"
+            f"{call}: an operand is {value.describe()}; it must be a number or a tile of shape ({partitions}, 1)",
+            advice="pass a column, such as t[:, 0:1]",
         )
     return fitted if dtype is None or fitted.format == dtype else cast(fitted, dtype, call)
 
@@ -246,7 +252,9 @@ def common_shape(call: str, *operands: Any) -> tuple[int, ...]:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
         texts = tuple(operand.describe() for operand in operands if isinstance(operand, Tensor))
-        raise IllegalOperand(f"{call}: shapes do not go together", numbers=texts) from None
+        raise IllegalOperand(
+            f"{call}: shapes do not go together", numbers=texts, advice="each axis must have equal extents or extent 1"
+        ) from None
 
 
 def in_place(call: str, mask: Any, target: Tensor) -> list[Box]:

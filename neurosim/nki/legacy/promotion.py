@@ -12,6 +12,7 @@ import numpy as np
 from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import IllegalOperand
+from neurosim.reshaping import checked_dtype
 from neurosim.rules import is_number
 
 _SIGNED = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32}
@@ -36,7 +37,9 @@ def dtype_of(value: Any) -> DType:
         return dtypes.int32
     if is_number(value):
         return dtypes.float32
-    raise IllegalOperand(f"{value!r} is neither a tile nor a number")
+    raise IllegalOperand(
+        f"{value!r} is neither a tile nor a number", advice="pass a tile of the kernel or a Python number"
+    )
 
 
 def chosen(dtype: Any, call: str) -> DType:
@@ -45,12 +48,7 @@ def chosen(dtype: Any, call: str) -> DType:
     Raises:
         IllegalOperand: not a data type of NKI.
     """
-    found = dtypes.of(bool if dtype is bool else dtype)
-    if found is None:
-        raise IllegalOperand(
-            f"{call}: dtype {dtype!r} is not an NKI dtype", numbers=("known: " + ", ".join(dtypes.ALL),)
-        )
-    return found
+    return checked_dtype(call, dtype)
 
 
 def promoted(*values: Any) -> DType:

@@ -190,7 +190,10 @@ class Fresh(Root):
             Unsupported: what it was assigned to does not hold it any more.
         """
         if self._tensor is None:
-            raise IllegalOperand("the result of an instruction that failed is used")
+            raise IllegalOperand(
+                "the result of an instruction that failed is used",
+                advice="mend that instruction first: its own message says what is wrong with it",
+            )
         if self._lost:
             raise Unsupported(
                 f"the result of an instruction was assigned {self._lost}, and is used again",
@@ -236,7 +239,7 @@ def fill_value(value: Any, dtype: DType) -> Any:
         IllegalOperand: it is no number.
     """
     if not is_number(value) and not isinstance(value, (bool, np.bool_)):
-        raise IllegalOperand(f"{value!r} is no number that fills a tile")
+        raise IllegalOperand(f"{value!r} is no number that fills a tile", advice="pass a Python number")
     if dtype.is_float:
         return float(value)
     return bool(value) if not dtype.is_integer else int(value)

@@ -77,10 +77,16 @@ def expand(shape: tuple[int, ...], key: Any, what: Callable[[], str]) -> list[An
     keys = list(key) if isinstance(key, tuple) else [key]
     gaps = [place for place, entry in enumerate(keys) if entry is Ellipsis]
     if len(gaps) > 1:
-        raise IllegalOperand(f"index of {what()}: more than one '...'")
+        raise IllegalOperand(
+            f"index of {what()}: more than one '...'", advice="keep one '...', and write ':' for each other axis"
+        )
     used = sum(entry is not None for entry in keys) - len(gaps)
     if used > len(shape):
-        raise IllegalOperand(f"index of {what()}: {used} indices", numbers=(f"it has {len(shape)} axes",))
+        raise IllegalOperand(
+            f"index of {what()}: {used} indices",
+            numbers=(f"it has {len(shape)} axes",),
+            advice="give at most one index per axis",
+        )
     place = gaps[0] if gaps else len(keys)
     keys[place : place + len(gaps)] = [slice(None)] * (len(shape) - used)
     return keys
@@ -154,20 +160,27 @@ def _basic(entry: Any, extent: int, axis: int, what: Callable[[], str]) -> tuple
             return 0, extent, 1
         bounds = (entry.start, entry.stop, entry.step)
         if not all(bound is None or is_int(bound) for bound in bounds):
-            raise IllegalOperand(f"slice {entry} on axis {axis} of {what()} is not made of ints")
+            raise IllegalOperand(
+                f"slice {entry} on axis {axis} of {what()} is not made of ints",
+                advice="write bounds and steps as Python ints, or use nl.ds(start, size)",
+            )
         start = 0 if entry.start is None else int(entry.start)
         stop = extent if entry.stop is None else int(entry.stop)
         step = 1 if entry.step is None else int(entry.step)
         start, stop = start + extent * (start < 0), stop + extent * (stop < 0)
         count = len(range(start, stop, step)) if step else 0
         if count < 1:
-            raise OutOfBounds(f"slice {start}:{stop} on axis {axis} of {what()} selects nothing")
+            raise OutOfBounds(
+                f"slice {start}:{stop} on axis {axis} of {what()} selects nothing",
+                advice="check the bounds of the loop; a slice must select an element",
+            )
         return start, count, step
     if is_int(entry):
         position = int(entry)
         return position + extent * (position < 0), 0, 1
     raise IllegalOperand(
-        f"index {entry!r} on axis {axis} of {what()} is not an int, a slice, an index tensor or a tile of indices"
+        f"index {entry!r} on axis {axis} of {what()} is not an int, a slice, an index tensor or a tile of indices",
+        advice="write ints, slices, nl.ds, nl.arange, or a tile of indices",
     )
 
 
@@ -182,7 +195,10 @@ def _from_array(values: Any, what: Callable[[], str]) -> Affine:
         found = Affine(array.shape, steps, int(array.flat[0]))
         if (found.values() == array).all():
             return found
-    raise IllegalOperand(f"index of {what()}: an array that is no affine sequence of ints")
+    raise IllegalOperand(
+        f"index of {what()}: an array that is no affine sequence of ints",
+        advice="index by a first element and equal steps, or by a tile of indices",
+    )
 
 
 def combined(entries: tuple[Entry, ...], par: int) -> Selection:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
@@ -23,6 +22,7 @@ from neurosim.nki.legacy.roots import Fresh, Root, Whole, outdate
 from neurosim.nki.legacy.state import active, run_of
 from neurosim.nki.legacy.statements import assigns_expression
 from neurosim.nki.legacy.subscripts import Dynamic, read
+from neurosim.reshaping import checked_dtype
 from neurosim.view import NkiTensor
 
 _REFLECTED = {
@@ -166,7 +166,10 @@ class Tensor:
         raise IllegalOperand(f"np.{ufunc.__name__} of {self.describe()}", advice=f"tiles take nl.{ufunc.__name__}")
 
     def __int__(self) -> int:
-        raise IllegalOperand(f"{self.describe()}: a tensor is no number while the kernel is built")
+        raise IllegalOperand(
+            f"{self.describe()}: a tensor is no number while the kernel is built",
+            advice="compare it by nl.where or a predicated instruction, which choose on the device",
+        )
 
     __float__ = __index__ = __int__
 
@@ -196,7 +199,10 @@ class Tensor:
         for axis, tile in chosen.items():
             targets = [at for at, steps in enumerate(self.layout.steps) if steps[axis] or self._is_axis(at, axis)]
             if len(targets) != 1:
-                raise IllegalOperand(f"{self.describe()}: a tile of indices on an axis that is not one of the tensor's")
+                raise IllegalOperand(
+                    f"{self.describe()}: a tile of indices on an axis that is not one of the tensor's",
+                    advice="index with the tile before reshaping or broadcasting",
+                )
             dynamic[targets[0]] = tile
         return dynamic
 
@@ -220,7 +226,10 @@ class Tensor:
     def expand_dims(self, axis: int) -> Tensor:
         """Return this with an axis of extent 1 at a position."""
         if not is_int(axis) or not -self.ndim - 1 <= axis <= self.ndim:
-            raise IllegalOperand(f"expand_dims at axis {axis!r} of {self.describe()}")
+            raise IllegalOperand(
+                f"expand_dims at axis {axis!r} of {self.describe()}",
+                advice=f"give an int from {-self.ndim - 1} to {self.ndim}",
+            )
         return self._with(self.layout.unsqueezed(axis % (self.ndim + 1)))
 
     def spread(self, shape: tuple[int, ...]) -> Tensor:
@@ -256,9 +265,7 @@ class Tensor:
 
     def view(self, dtype: Any) -> Tensor:
         """Return the same bits as another dtype."""
-        target = dtypes.of(dtype)
-        if target is None:
-            raise IllegalOperand(f"view({dtype!r}): not an NKI dtype")
+        target = checked_dtype(f"view of {self.describe()}", dtype)
         return view_of(Whole(self.resolve("view", use="").view(target)))
 
     def astype(self, dtype: Any) -> Tensor:
@@ -342,7 +349,10 @@ class Tensor:
                 free += (offset + span.first) * step
         found = walk.pattern(steps, partition_axis)
         if found is None:
-            raise IllegalOperand(f"{self.describe()}: two axes index the partitions")
+            raise IllegalOperand(
+                f"{self.describe()}: two axes index the partitions",
+                advice="index the partition axis by one index tensor",
+            )
         return tile.patterned(*found, start, free)
 
     def _block(self, walk: Walk) -> tuple[int, ...]:
@@ -360,6 +370,7 @@ class Tensor:
                 raise OutOfBounds(
                     f"block index {position} on axis {axis} of {self.root.describe()}",
                     numbers=(f"the axis has {extent} tiles",),
+                    advice="check the bounds of the loop",
                 )
             block.append(position)
         return tuple(block)

@@ -98,6 +98,7 @@ def _edit(program: Program, given: Mapping[str, Any]) -> Edit:
         raise ConfigurationError(
             f"what_if: matmul={given['matmul']!r} changes nothing",
             numbers=("the kernel multiplies no 4-byte floats",),
+            advice="ask it of a kernel that multiplies float32",
         )
     gone = None
     if "without" in given:
@@ -130,10 +131,13 @@ def records_at(program: Program, given: Any) -> list[int]:
             raise ConfigurationError(
                 f"what_if: without={place!r} names no instruction",
                 numbers=(f"records are 0 to {len(program) - 1}, places are as in matmul.py:61",),
+                advice="give one of these",
             )
         if not records:
             raise ConfigurationError(
-                f"what_if: no instruction comes from {place}", numbers=(f"lines: {', '.join(_lines(program))}",)
+                f"what_if: no instruction comes from {place}",
+                numbers=(f"lines: {', '.join(_lines(program))}",),
+                advice="write a line of the kernel, as in matmul.py:61",
             )
         found.update(records)
     return sorted(found)

@@ -104,7 +104,10 @@ def figures_of(chip: Chip, changes: Mapping[str, Any]) -> dict[str, Any]:
             raise _unknown(name, [*known, *chip.figures])
         twice = sorted(values.keys() & moved.keys())
         if twice:
-            raise ConfigurationError(f"what_if: {name} moves {twice[0]}, which another change moves, too")
+            raise ConfigurationError(
+                f"what_if: {name} moves {twice[0]}, which another change moves, too",
+                advice="ask for one of the two at a time",
+            )
         values |= moved
     return values
 

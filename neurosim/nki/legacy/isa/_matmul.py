@@ -88,7 +88,10 @@ def _perf_mode(mode: Any) -> Any:
     name = mode.removesuffix("_gen3")
     known = getattr(isa.matmul_perf_mode, name, None)
     if known is None:
-        raise Unsupported(f"nisa.nc_matmul: perf_mode={mode!r} is not built")
+        raise Unsupported(
+            f"nisa.nc_matmul: perf_mode={mode!r} is not built",
+            advice="leave perf_mode out, and multiply tiles as they are",
+        )
     return known
 
 
@@ -175,7 +178,10 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Engi
     begin(call)
     boxes = boxes_of(mask, source.shape, call)
     if len(boxes) > 1 or (boxes and source.ndim > 2 and boxes[0] != whole_box(source.shape)):
-        raise Unsupported(f"{call}: a mask that is no box of partitions and one free axis")
+        raise Unsupported(
+            f"{call}: a mask that is no box of partitions and one free axis",
+            advice="transpose the tile in several calls, each with a mask of partitions and of one free axis",
+        )
     moved = [source.resolve(call, box) for box in boxes]
     turned: list[Box] | None = [(box[1], box[0]) for box in boxes] if mask is not None and source.ndim == 2 else None
     free = source.size // source.shape[source.par]

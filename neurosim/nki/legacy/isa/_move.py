@@ -57,7 +57,9 @@ def dma_copy(
     call = "nisa.dma_copy"
     for name, value in (("dst", dst), ("src", src)):
         if not isinstance(value, Tensor):
-            raise IllegalOperand(f"{call}: {name} is {value!r}; it must be a tensor")
+            raise IllegalOperand(
+                f"{call}: {name} is {value!r}; it must be a tensor", advice="pass a tensor of the kernel"
+            )
     if dst_rmw_op is not None:
         if mask is not None or operator(dst_rmw_op, call).name != "add":
             raise Unsupported(f"{call}: dst_rmw_op={dst_rmw_op!r} with mask={mask!r}", advice="only np.add is known")
@@ -88,7 +90,7 @@ def dma_transpose(
     """Return the transpose of a tensor in HBM or SBUF, moved by the DMA engines."""
     call = "nisa.dma_transpose"
     if not isinstance(src, Tensor):
-        raise IllegalOperand(f"{call}: src is {src!r}; it must be a tensor")
+        raise IllegalOperand(f"{call}: src is {src!r}; it must be a tensor", advice="pass a tensor of the kernel")
     order = _PERMUTATIONS.get(src.ndim)
     if order is None:
         raise IllegalOperand(f"{call}: src has {src.ndim} axes", advice="give 2, 3 or 4")
@@ -129,7 +131,9 @@ def tensor_copy_predicated(
     call = "nisa.tensor_copy_predicated"
     target, chooser = tile(dst, "dst", call), tile(predicate, "predicate", call)
     if dtype is not None and chosen(dtype, call) != target.format:
-        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+        raise IllegalOperand(
+            f"{call}: dtype {dtype!r}, and dst is {target.format}", advice="leave dtype out: dst has it"
+        )
     for box in in_place(call, mask, target):
         source = _value(src, target.shape, box, call)
         where = chooser.like(target.shape).resolve(call, box)
@@ -174,7 +178,9 @@ def tensor_copy_dynamic_dst(
     call = "nisa.tensor_copy_dynamic_dst"
     target, source = tile(dst, "dst", call), tile(src, "src", call)
     if dtype is not None and chosen(dtype, call) != target.format:
-        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+        raise IllegalOperand(
+            f"{call}: dtype {dtype!r}, and dst is {target.format}", advice="leave dtype out: dst has it"
+        )
     source = fitted(source, "src", target.shape, call)
     for box in in_place(call, mask, target):
         moved = source.resolve(call, box)
@@ -189,7 +195,9 @@ def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = Non
     call = "nisa.nc_stream_shuffle"
     target, source = tile(dst, "dst", call), tile(src, "src", call)
     if dtype is not None and chosen(dtype, call) != target.format:
-        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+        raise IllegalOperand(
+            f"{call}: dtype {dtype!r}, and dst is {target.format}", advice="leave dtype out: dst has it"
+        )
     indices = shuffle_mask
     if isinstance(indices, (list, tuple)):
         indices = [int(entry) if is_int(entry) else entry for entry in indices]
@@ -219,7 +227,10 @@ def local_gather(
     begin(call)
     boxes = boxes_of(mask, shape, call)
     if boxes and (len(boxes) > 1 or any(low for low, _ in boxes[0]) or boxes[0][2:] != whole_box(shape)[2:]):
-        raise Unsupported(f"{call}: a mask that does not take the first partitions and the first indices")
+        raise Unsupported(
+            f"{call}: a mask that does not take the first partitions and the first indices",
+            advice="mask from the first partition and index on, in several calls if need be",
+        )
     parts = []
     for box in boxes:
         rows = [one.resolve(call, (box[0], *whole_box(one.shape)[1:])) for one in (source, places)]
@@ -243,7 +254,10 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
     call = "nisa.iota"
     known = chosen(dtype, call)
     if not isinstance(expr, Affine):
-        raise IllegalOperand(f"{call}: {expr!r} is no expression of nl.arange")
+        raise IllegalOperand(
+            f"{call}: {expr!r} is no expression of nl.arange",
+            advice="pass sums and products of nl.arange and ints, such as nl.arange(128)[:, None] * 2 + 1",
+        )
     whole = expr.aligned(max(2, expr.ndim))
     begin(call)
     boxes = boxes_of(mask, whole.shape, call)
@@ -281,7 +295,10 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
     ((term, name),) = pred.terms
     placed = term.aligned(max(source.ndim, term.ndim))
     if broadcast(placed.shape, source.shape) != source.shape:
-        raise IllegalOperand(f"{call}: pred has the shape {list(term.shape)}, and on_true_tile {list(source.shape)}")
+        raise IllegalOperand(
+            f"{call}: pred has the shape {list(term.shape)}, and on_true_tile {list(source.shape)}",
+            advice="make pred of the index tensors that index on_true_tile",
+        )
     whole = Affine(source.shape, placed.steps, placed.offset)
     otherwise = number(on_false_value, "on_false_value", call)
     begin(call)
@@ -373,7 +390,7 @@ def range_select(
     rows = source.shape[0]
     bounds = [column(tile(bound, "bound", call), rows, call, dtype=None) for bound in (bound0, bound1)]
     if not is_int(range_start):
-        raise IllegalOperand(f"{call}: range_start is {range_start!r}; it must be an int")
+        raise IllegalOperand(f"{call}: range_start is {range_start!r}", advice="pass the first position as an int")
     res = None if reduce_res is None else (tile(reduce_res, "reduce_res", call).like((rows, 1)))
     options: dict[str, Any] = (
         {} if on_false_value is None else {"on_false_value": number(on_false_value, "on_false_value", call)}
@@ -381,7 +398,10 @@ def range_select(
     begin(call)
     box = one_box(mask, source.shape, call)
     if box is not None and box[2:] != whole_box(source.shape)[2:]:
-        raise Unsupported(f"{call}: a mask on axis 2 or later, where indices are not consecutive")
+        raise Unsupported(
+            f"{call}: a mask on axis 2 or later, where indices are not consecutive",
+            advice="mask partitions and axis 1 only, in several calls if need be",
+        )
     cut = whole_box(source.shape) if box is None else box
     start = int(range_start) + cut[1][0] * math.prod(source.shape[2:])
     moved, low, high = (
@@ -427,7 +447,9 @@ def select_reduce(
     call = "nisa.select_reduce"
     target, source, chooser = tile(dst, "dst", call), tile(on_true, "on_true", call), tile(predicate, "predicate", call)
     if dtype is not None and chosen(dtype, call) != target.format:
-        raise IllegalOperand(f"{call}: dtype {dtype!r}, and dst is {target.format}")
+        raise IllegalOperand(
+            f"{call}: dtype {dtype!r}, and dst is {target.format}", advice="leave dtype out: dst has it"
+        )
     rows = target.shape[0]
     other = column(on_false, rows, call, dtype=None)
     res = None if reduce_res is None else tile(reduce_res, "reduce_res", call).like((rows, 1))

@@ -63,7 +63,10 @@ def _count(source: Tensor, axis: Any, mask: Any, call: str) -> int:
     axes = reduced_axes(axis, source.ndim, call)
     boxes = boxes_of(mask, source.shape, call)
     if len(boxes) != 1:
-        raise IllegalOperand(f"{call}: the mask selects nothing, or no box")
+        raise IllegalOperand(
+            f"{call}: the mask selects nothing, or no box",
+            advice="mask with comparisons of index tensors that leave one box of elements",
+        )
     return math.prod(boxes[0][at][1] - boxes[0][at][0] for at in axes)
 
 
@@ -209,7 +212,10 @@ def rms_norm(
     call = "nl.rms_norm"
     source, weight = tile(x, "x", call), tile(w, "w", call)
     if not number(n, "n", call):
-        raise IllegalOperand(f"{call}: n is {n!r}; it is how many elements the mean is of")
+        raise IllegalOperand(
+            f"{call}: n is {n!r}; it is how many elements the mean is of",
+            advice="pass a number, as a rule the length of the row",
+        )
     inner = dtypes.float32 if compute_dtype is None else chosen(compute_dtype, call)
     rows = _rows(mask, source, call)
     squares = FUNCTIONS["square"](source, dtype=inner, mask=mask)

@@ -59,13 +59,16 @@ def _new(call: str, shape: Sequence[Any], dtype: Any, buffer: Any, name: str, fi
     with run.kernel.located():
         extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         if not all(is_int(extent) for extent in extents):
-            raise IllegalOperand(f"{call}: shape {shape!r} is not made of ints")
+            raise IllegalOperand(f"{call}: shape {shape!r} is not made of ints", advice="pass a tuple of Python ints")
         known = chosen(dtype, call)
         if isinstance(buffer, Memory) and buffer.is_hbm:
             return _in_hbm(extents, known, buffer, name, fill, call)
         marked = [axis for axis, extent in enumerate(extents) if isinstance(extent, par_dim)]
         if len(marked) > 1:
-            raise IllegalOperand(f"{call}: shape {shape!r} has more than one nl.par_dim")
+            raise IllegalOperand(
+                f"{call}: shape {shape!r} has more than one nl.par_dim",
+                advice="mark the partition axis alone; axes before it are blocks",
+            )
         memory, place = Memory.sbuf, None
         if isinstance(buffer, Placement):
             memory, place = buffer.memory, buffer.placer(run.kernel.chip)
@@ -129,7 +132,7 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **option
 def _known_options(call: str, options: dict[str, Any]) -> None:
     unknown = set(options) - {"lazy_initialization"}
     if unknown:
-        raise IllegalOperand(f"{call}: no option {', '.join(sorted(unknown))}")
+        raise IllegalOperand(f"{call}: no option {', '.join(sorted(unknown))}", advice="leave it out")
 
 
 def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
@@ -149,7 +152,7 @@ def full_like(a: Tensor, fill_value: Any, dtype: Any = None, *, buffer: Any = No
 
 def _like(a: Any, dtype: Any, buffer: Any) -> tuple[list[Any], Any, Any]:
     if not isinstance(a, Tensor):
-        raise IllegalOperand(f"{a!r} is no tensor that another could be like")
+        raise IllegalOperand(f"{a!r} is no tensor that another could be like", advice="pass a tensor of the kernel")
     shape: list[Any] = list(a.shape)
     if a.par > 0:
         shape[a.par] = par_dim(shape[a.par])
@@ -166,7 +169,9 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
     known = chosen(array.dtype if dtype is None else dtype, call)
     values = np.ascontiguousarray(array.astype(known.numpy))
     if not values.ndim or not values.size:
-        raise IllegalOperand(f"{call}: an array of shape {values.shape}")
+        raise IllegalOperand(
+            f"{call}: an array of shape {values.shape}", advice="pass an array with at least one axis and one element"
+        )
     return wrap(run.kernel.adopt(values.shape, known, values.nbytes, array_bytes(values), "constant"))
 
 
@@ -198,7 +203,10 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
 def _in(value: Any, call: str) -> Tensor:
     if not isinstance(value, Tensor) or not value.buffer.is_hbm:
         what = value.describe() if isinstance(value, Tensor) else repr(value)
-        raise IllegalOperand(f"{call} of {what}: it must be a tensor in HBM")
+        raise IllegalOperand(
+            f"{call} of {what}: it must be a tensor in HBM",
+            advice="pass an argument of the kernel, or an nl.ndarray with buffer=nl.shared_hbm",
+        )
     return value
 
 
@@ -262,7 +270,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
     begin(call)
     source = _in(src, call)
     if source.ndim != 2:
-        raise IllegalOperand(f"{call}: src has {source.ndim} axes; it must have 2")
+        raise IllegalOperand(f"{call}: src has {source.ndim} axes; it must have 2", advice="reshape it to two axes")
     boxes = boxes_of(mask, source.shape, call)
     turned: list[Box] = [(box[1], box[0]) for box in boxes]
     parts = [(cut, source.resolve(call, box)) for cut, box in zip(turned, boxes, strict=True)]
