@@ -37,17 +37,37 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """When tiles in SBUF and PSUM take and give back their space, by storage id.
+    """When tiles in SBUF and PSUM take and give back their space.
 
     Attributes:
-        first_write: record that writes a tile first, and so takes its space.
-        last_access: last record that reads or writes it; the space is free when that one has ended.
-        size_bytes: bytes that it takes in each partition.
+        tiles: storage ids, ascending.
+        starts: per tile, the record that writes it first, and so takes its space.
+        ends: the last record that reads or writes it; the space is free when that one has ended.
+        sizes_bytes: bytes that it takes in each partition.
     """
 
-    first_write: dict[int, int]
-    last_access: dict[int, int]
-    size_bytes: dict[int, int]
+    tiles: Ints
+    starts: Ints
+    ends: Ints
+    sizes_bytes: Ints
+
+    @property
+    def first_write(self) -> dict[int, int]:
+        """``starts`` by storage id."""
+        return self._by_id(self.starts)
+
+    @property
+    def last_access(self) -> dict[int, int]:
+        """``ends`` by storage id."""
+        return self._by_id(self.ends)
+
+    @property
+    def size_bytes(self) -> dict[int, int]:
+        """``sizes_bytes`` by storage id."""
+        return self._by_id(self.sizes_bytes)
+
+    def _by_id(self, column: Ints) -> dict[int, int]:
+        return dict(zip(self.tiles.tolist(), column.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +123,10 @@ def _compute(program: Program) -> Lifetimes:
     # Of several values for one index, numpy keeps the last.
     first[operands.storage[is_write][::-1]] = operands.record[is_write][::-1]
     last[operands.storage] = operands.record
-    on_chip = [info.role == "tile" and info.memory.is_on_chip for info in program.storages]
-    tiles = np.flatnonzero((first >= 0) & np.array(on_chip, dtype=bool)).tolist()
-    sizes = [program.storages[tile].row_bytes for tile in tiles]
-    starts, ends = first[tiles].tolist(), last[tiles].tolist()
-    return Lifetimes(*(dict(zip(tiles, values, strict=True)) for values in (starts, ends, sizes)))
+    on_chip = program.storages.column(lambda info: info.role == "tile" and info.memory.is_on_chip, bool)
+    tiles = np.flatnonzero((first >= 0) & on_chip)
+    sizes = program.storages.column(lambda info: info.row_bytes)
+    return Lifetimes(tiles, first[tiles], last[tiles], sizes[tiles])
 
 
 def check_capacity(
@@ -141,23 +160,21 @@ class _Walk:
 
     def __init__(self, program: Program, memory: Memory, core: int) -> None:
         self.program, self.memory, self.core = program, memory, core
-        self.life = lifetimes(program)
-        self.tiles = [
-            storage
-            for storage, start in self.life.first_write.items()
-            if program.storages[storage].memory is memory and program.cores[start] == core
-        ]
+        life = lifetimes(program)
+        is_here = program.storages.column(lambda info: info.memory is memory, bool)[life.tiles]
+        is_here &= np.array(program.cores, dtype=np.int64)[life.starts] == core
+        self.tiles, self.starts, self.ends, self.sizes_bytes = (
+            column[is_here] for column in (life.tiles, life.starts, life.ends, life.sizes_bytes)
+        )
         self.planes = _planes(program, memory, core)
         self.plane_bytes = sum(program.storages[plane].reserved_bytes for plane in self.planes)
-        self.in_use = self.plane_bytes + self._live([program.storages[tile].row_bytes for tile in self.tiles])
+        self.in_use = self.plane_bytes + self._live()
 
-    def _live(self, weights: Sequence[int]) -> Ints:
-        """Return, per record, the sum of the weights of the live tiles."""
+    def _live(self) -> Ints:
+        """Return, per record, the bytes of the live tiles."""
         change = np.zeros(len(self.program) + 1, dtype=np.int64)
-        starts = [self.life.first_write[tile] for tile in self.tiles]
-        ends = [self.life.last_access[tile] + 1 for tile in self.tiles]
-        np.add.at(change, np.array(starts, dtype=np.int64), np.array(weights, dtype=np.int64))
-        np.subtract.at(change, np.array(ends, dtype=np.int64), np.array(weights, dtype=np.int64))
+        np.add.at(change, self.starts, self.sizes_bytes)
+        np.subtract.at(change, self.ends + 1, self.sizes_bytes)
         return np.cumsum(change[:-1])
 
     def overflow(self, limit: int) -> int | None:
@@ -175,8 +192,8 @@ class _Walk:
         return Peak(limit, int(self.in_use[record]), self.plane_bytes, record, self.core, filled)
 
     def _live_tiles(self, record: int) -> list[int]:
-        first, last = self.life.first_write, self.life.last_access
-        return [tile for tile in self.tiles if first[tile] <= record <= last[tile]]
+        found: list[int] = self.tiles[(self.starts <= record) & (record <= self.ends)].tolist()
+        return found
 
     def error(self, record: int, chip_name: str, limit: int) -> CapacityExceeded:
         """Say what was live when the space ran out."""
@@ -196,7 +213,7 @@ class _Walk:
 
     def _spilling(self, limit: int) -> str:
         """Say what a compiler would have to move to make the tiles fit."""
-        traffic = spill_traffic(self.program, self.tiles, self.core, limit - self.plane_bytes)
+        traffic = spill_traffic(self.program, self.tiles.tolist(), self.core, limit - self.plane_bytes)
         if traffic is None:
             return "one instruction alone needs more than there is: nothing could be spilled"
         return (
@@ -210,7 +227,8 @@ class _Walk:
         for tile in tiles:
             info = self.program.storages[tile]
             alike[info.stack, info.shape, info.dtype, info.row_bytes].append(tile)
-        groups = sorted(alike.values(), key=lambda group: -len(group) * self.life.size_bytes[group[0]])
+        sizes = dict(zip(self.tiles.tolist(), self.sizes_bytes.tolist(), strict=True))
+        groups = sorted(alike.values(), key=lambda group: -len(group) * sizes[group[0]])
         lines = []
         for group in groups[:_LISTED]:
             info = self.program.storages[group[0]]
@@ -223,16 +241,15 @@ class _Walk:
             )
         rest = [tile for group in groups[_LISTED:] for tile in group]
         if rest:
-            total = sum(self.life.size_bytes[tile] for tile in rest)
+            total = sum(sizes[tile] for tile in rest)
             lines.append(f"and {len(rest)} smaller tiles, {total} bytes per partition")
         return lines
 
 
 def _planes(program: Program, memory: Memory, core: int) -> list[int]:
     """Return the planes in a memory that a core's records access."""
-    planes = [
-        storage for storage, info in enumerate(program.storages) if info.role == "plane" and info.memory is memory
-    ]
+    is_plane = program.storages.column(lambda info: info.role == "plane" and info.memory is memory, bool)
+    planes: list[int] = np.flatnonzero(is_plane).tolist()
     if not planes:
         return []
     operands = Operands.of(program)

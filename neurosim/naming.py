@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from neurosim.engines import Memory
 from neurosim.program import Frame
+from neurosim.storages import default_name as default_name
 
 _RETURNED = ""
 """In place of a name: what is made here is the function's result."""
@@ -30,11 +30,6 @@ _MADE_UP = re.compile(rf"(sbuf|psum|hbm|register)_\d+|{LOOP_VARIABLE}|{LOOP_COND
 class _Place(NamedTuple):
     line: int
     column: int
-
-
-def default_name(memory: Memory, index: int) -> str:
-    """Return the name of a kernel's ``index``-th allocation when it is given none."""
-    return f"{memory.label.lower()}_{index}"
 
 
 def label(name: str, stack: Sequence[Frame]) -> str:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
+from neurosim.storages import StorageInfo as StorageInfo
+from neurosim.storages import Storages as Storages
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.work import Work
 
@@ -80,35 +82,6 @@ class Signature:
     engine: Engine
     engines: frozenset[Engine]
     work: tuple[Work, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StorageInfo:
-    """What the record keeps of a storage.
-
-    Attributes:
-        name: the tensor's name, or a made-up one.
-        memory: where it lives.
-        shape, dtype: as allocated.
-        partitions: number of partitions, 0 in HBM.
-        row_bytes: bytes in each partition (of a plane, up to its last one in use); in HBM, bytes in all.
-        stack: id of the call stack that allocated it.
-        role: ``input``, ``output``, ``plane`` (shared by tensors with an address), ``state`` or ``tile``.
-    """
-
-    name: str
-    memory: Memory
-    shape: tuple[int, ...]
-    dtype: DType
-    partitions: int
-    row_bytes: int
-    stack: int
-    role: str
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Bytes of each partition that it keeps for itself: of a plane, what its tensors cover."""
-        return self.shape[-1] if self.role == "plane" else self.row_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +180,7 @@ class Program:
         self.nki_version = nki_version
         self.signatures: list[Signature] = []
         self.stacks: list[tuple[Frame, ...]] = []
-        self.storages: list[StorageInfo] = []
+        self.storages = Storages()
         self.trips: list[DeviceTrip] = []
         self.iterations: list[Iteration] = []
         self.names: dict[int, str] = {}

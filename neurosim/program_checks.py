@@ -187,9 +187,9 @@ def _check_operands(program: Program) -> None:
         last = np.array([_last_partition(pattern) for pattern in patterns], dtype=np.int64)[number]
         memories = {memory: index for index, memory in enumerate(Memory)}
         wanted = np.array([memories[pattern.memory] for pattern in patterns])[number]
-        memory = np.array([memories[info.memory] for info in storages])[storage]
-        rows = np.array([info.row_bytes for info in storages], dtype=np.int64)[storage]
-        partitions = np.array([info.partitions for info in storages], dtype=np.int64)[storage]
+        memory = storages.column(lambda info: memories[info.memory])[storage]
+        rows = storages.column(lambda info: info.row_bytes)[storage]
+        partitions = storages.column(lambda info: info.partitions)[storage]
         fits = (offset + reach[:, 0] >= 0) & (offset + reach[:, 1] <= rows) & (last < np.maximum(partitions, 1))
         outside = np.flatnonzero(~fits | (wanted != memory))
     if len(outside):

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 import neurosim
 from neurosim.encoding import Malformed, decoder, encoder, shapes
 from neurosim.errors import ConfigurationError
-from neurosim.program import DeviceTrip, Frame, Iteration, Program, Signature, StorageInfo
+from neurosim.program import DeviceTrip, Frame, Iteration, Program, Signature, StorageInfo, Storages
 from neurosim.program_checks import check, check_range
 from neurosim.versions import nki_version_of
 from neurosim.writing import replacing
@@ -243,7 +243,7 @@ def _column(archive: zipfile.ZipFile, name: str, length: int) -> NDArray[Any]:
 
 def _fill_tables(program: Program, tables: dict[str, Any]) -> None:
     program.signatures = list(tables["signatures"])
-    program.storages = list(tables["storages"])
+    program.storages = Storages(tables["storages"])
     program.trips = list(tables["trips"])
     program.iterations = list(tables["iterations"])
     program.names = dict(tables["names"])

@@ -39,7 +39,15 @@ class Row:
 
 # Names for groups that several rows share. What stands lower never imports what stands higher.
 FORMATS = ("neurosim.dtypes", "neurosim.errors")
-RECORD = (*FORMATS, "neurosim.engines", "neurosim.work", "neurosim.program", "neurosim.naming", "neurosim.versions")
+RECORD = (
+    *FORMATS,
+    "neurosim.engines",
+    "neurosim.work",
+    "neurosim.program",
+    "neurosim.storages",
+    "neurosim.naming",
+    "neurosim.versions",
+)
 ANALYSIS = ("neurosim.regions", "neurosim.dependences", "neurosim.lifetimes", "neurosim.loops")
 TENSORS = (
     "neurosim.view",
@@ -128,7 +136,8 @@ ROWS = (
         own=(*RECORD, "neurosim.regions", "neurosim.dependences"),
         packages=("numpy",),
     ),
-    Row("neurosim.naming", own=("neurosim.engines", "neurosim.program")),
+    Row("neurosim.storages", own=("neurosim.dtypes", "neurosim.engines"), packages=("numpy",)),
+    Row("neurosim.naming", own=("neurosim.program", "neurosim.storages")),
     # Time: a pure function of a program and a chip. It never sees a value.
     Row("neurosim.timing", own=(*RECORD, *ANALYSIS, "neurosim.chip", "neurosim.jit"), packages=("numpy",)),
     # A timeline's methods call what draws it, when they are asked to.

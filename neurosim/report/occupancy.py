@@ -72,14 +72,11 @@ def _spans(program: Program, timeline: Timeline, memory: Memory) -> tuple[Ints, 
     end = np.full(count, -1)
     np.minimum.at(start, storage[is_write], timeline.start_ps[record[is_write]])
     np.maximum.at(end, storage, timeline.complete_ps[record])
-    infos = program.storages
-    wanted = [
-        index
-        for index in np.flatnonzero((end >= 0) & (start <= end)).tolist()
-        if infos[index].memory is memory and infos[index].role in ("tile", "plane")
-    ]
-    chosen = np.array(sorted(wanted, key=lambda index: (start[index], index)), dtype=np.int64)
-    sizes = np.array([infos[index].reserved_bytes for index in chosen.tolist()], dtype=np.int64)
+    column = program.storages.column
+    is_wanted = column(lambda info: info.memory is memory and info.role in ("tile", "plane"), bool)
+    wanted = np.flatnonzero(is_wanted & (end >= 0) & (start <= end))
+    chosen = wanted[np.argsort(start[wanted], kind="stable")]
+    sizes = column(lambda info: info.reserved_bytes)[chosen]
     return chosen, start[chosen], end[chosen], sizes
 
 

@@ -162,9 +162,10 @@ def _chip_notes(chip: Chip) -> dict[str, str]:
 def _tensors(program: Program) -> list[TensorSummary]:
     """Inputs and outputs of the kernel."""
     found: list[TensorSummary] = []
-    for info in program.storages:
-        if info.role in ("input", "output"):
-            found.append({"name": info.name, "role": info.role, "shape": list(info.shape), "dtype": str(info.dtype)})
+    outside = program.storages.column(lambda info: info.role in ("input", "output"), bool)
+    for storage in np.flatnonzero(outside).tolist():
+        info = program.storages[storage]
+        found.append({"name": info.name, "role": info.role, "shape": list(info.shape), "dtype": str(info.dtype)})
     return found
 
 

@@ -334,10 +334,10 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
     if SPILLS not in program.notes:
         life = lifetimes(program)
         reserved = _reserved(program, cores)
-        storages, first = _column(list(life.first_write)), _column(list(life.first_write.values()))
-        tiles.size_bytes[storages] = list(life.size_bytes.values())
+        storages, first = life.tiles, life.starts
+        tiles.size_bytes[storages] = life.sizes_bytes
         for memory, limit in limits.items():
-            here = np.array([program.storages[storage].memory is memory for storage in life.first_write], dtype=bool)
+            here = _in_memory(program, memory)[storages]
             for number in range(len(names)):
                 mine = here & (cores[first] == number)
                 capacity_bytes = limit - reserved.get((number, memory), 0)
@@ -353,11 +353,17 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
     return tiles, pools, table(POOL_TILE, len(in_order[0]), tile=in_order[0], record=in_order[1])
 
 
+def _in_memory(program: Program, memory: Memory) -> NDArray[np.bool_]:
+    """Return which storages are in a memory."""
+    found: NDArray[np.bool_] = program.storages.column(lambda info: info.memory is memory, bool)
+    return found
+
+
 def _reserved(program: Program, cores: Ints) -> dict[tuple[int, Memory], int]:
     """Return the bytes per partition that planes (tensors with an address) keep for themselves."""
-    planes = [index for index, storage in enumerate(program.storages) if storage.role == "plane"]
+    planes = np.flatnonzero(program.storages.column(lambda info: info.role == "plane", bool))
     reserved: dict[tuple[int, Memory], int] = {}
-    if not planes:
+    if not len(planes):
         return reserved
     operands = Operands.of(program)
     is_plane = np.isin(operands.storage, planes)

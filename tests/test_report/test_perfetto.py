@@ -23,7 +23,7 @@ import pytest
 import neurosim
 from neurosim.errors import ConfigurationError
 from neurosim.loading import load_kernel, packaged_kernel
-from neurosim.program import Program
+from neurosim.program import Program, Storages
 from neurosim.report import perfetto
 from neurosim.report.perfetto import LOADS, write_trace
 from neurosim.timing import time
@@ -248,7 +248,11 @@ def test_each_core_is_a_process(result: neurosim.Result, tmp_path: Path) -> None
 def two_cores(program: Program) -> Program:
     """Return a program that does the same on two cores, each with tensors of its own."""
     double = Program(program.chip_name, program.generation)
-    double.signatures, double.stacks, double.storages = program.signatures, program.stacks, program.storages * 2
+    double.signatures, double.stacks, double.storages = (
+        program.signatures,
+        program.stacks,
+        Storages([*program.storages] * 2),
+    )
     for core in (0, 1):
         for record in program:
             slots = [
