@@ -68,6 +68,14 @@ class Storages(Sequence[StorageInfo]):
             column.append(-1)
         self[len(self._kind) - 1] = info
 
+    def copy(self) -> Storages:
+        """Return a table of the same storages, to which others can be added."""
+        other = Storages()
+        other._kinds, other._kind_ids = self._kinds.copy(), self._kind_ids.copy()
+        other._kind, other._stack, other._number = self._kind[:], self._stack[:], self._number[:]
+        other._names = self._names.copy()
+        return other
+
     def __setitem__(self, index: int, info: StorageInfo) -> None:
         key = info.memory, info.shape, info.dtype, info.partitions, info.row_bytes, info.role
         kind = self._kind_ids.get(key)

@@ -51,10 +51,9 @@ class NkiTensor(NoOperators):
     """
 
     __slots__ = (
-        "_array",
-        "_array_of",
         "_free_offset",
         "_key",
+        "_layout",
         "_partition_axis",
         "_start_partition",
         "_steps",
@@ -81,8 +80,7 @@ class NkiTensor(NoOperators):
         self._start_partition = start_partition
         self._free_offset = free_offset
         self._key: tuple[Any, ...] | None = None
-        self._array: Array | None = None
-        self._array_of: Array | None = None
+        self._layout: tuple[int, list[int]] | None = None
 
     # -- what a kernel asks about a tensor ------------------------------------------------------------------------
 
@@ -239,21 +237,21 @@ class NkiTensor(NoOperators):
 
     def array(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes: shape and dtype of this tensor."""
-        allocation = self.allocation
-        storage = allocation.storage
-        buffer = storage.buffer
-        if self._array is not None and self._array_of is buffer:
-            return self._array
-        dtype, axis = self.dtype, self._partition_axis
-        size = dtype.size_bytes
+        storage = self.allocation.storage
+        if self._layout is None:
+            self._layout = self._laid_out()
+        return np.ndarray(self.shape, self.dtype.numpy, storage.buffer, *self._layout)
+
+    def _laid_out(self) -> tuple[int, list[int]]:
+        """Return the byte of the storage that the view begins at, and the bytes between neighbours per axis."""
+        allocation, size, axis = self.allocation, self.dtype.size_bytes, self._partition_axis
         start = allocation.base_bytes + self._free_offset * size
         strides = [step * size for step in self._steps]
         if axis >= 0:
-            row = storage.row_bytes
+            row = allocation.storage.row_bytes
             strides[axis] = self._steps[axis] * row
             start += (allocation.base_partition + self._start_partition) * row
-        self._array, self._array_of = np.ndarray(self.shape, dtype.numpy, buffer, start, strides), buffer
-        return self._array
+        return start, strides
 
     def lanes(self) -> Array:
         """Return the elements as [partitions, free elements]: a view where the layout allows, else a copy."""

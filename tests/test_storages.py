@@ -45,6 +45,13 @@ def test_one_can_be_replaced():
     assert table != [TILE, TILE]
 
 
+def test_a_copy_is_its_own():
+    table = Storages([TILE])
+    other = table.copy()
+    other.append(replace(TILE, name="x"))
+    assert (len(table), len(other)) == (1, 2)
+
+
 def test_no_storage_beyond_the_last():
     with pytest.raises(IndexError):
         Storages([TILE])[1]
