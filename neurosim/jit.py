@@ -18,6 +18,7 @@ import hashlib
 import logging
 import os
 import platform
+import sys
 import tempfile
 import threading
 import time
@@ -28,6 +29,7 @@ from typing import Any, Final, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped,unused-ignore]
 import numba  # type: ignore[import-untyped,unused-ignore]
+import numba.core.event  # type: ignore[import-untyped,unused-ignore]
 import numba.extending  # type: ignore[import-untyped,unused-ignore]
 import numpy as np
 
@@ -90,8 +92,40 @@ def cache_dir(package: Path) -> Path | None:
         tempfile.TemporaryFile(dir=folder).close()
     except (OSError, RuntimeError) as error:
         _log.info("compiled code is not kept on disk: %s", error)
+        _announce("each time, as no folder for the result can be written: set NEUROSIM_CACHE_DIR")
         return None
+    if next(folder.rglob("*.nbi"), None) is None:
+        _announce("once: up to 15 seconds")
     return folder
+
+
+class _Announcement(_numba.core.event.Listener):  # type: ignore[misc,unused-ignore]
+    """Says on stderr, before the first of our functions is compiled, what takes so long. Once in a process."""
+
+    def __init__(self, ending: str) -> None:
+        self.ending = ending
+
+    def on_start(self, event: Any) -> None:
+        """Look whose function it is."""
+        module: str = event.data["dispatcher"].py_func.__module__
+        if self.ending and module.startswith(_PACKAGE):
+            sys.stderr.write(f"neurosim: compiling arithmetic for this processor, {self.ending}\n")
+            sys.stderr.flush()
+            self.ending = ""
+
+    def on_end(self, event: Any) -> None:
+        """Nothing."""
+
+
+def _announce(ending: str) -> None:
+    """Say so when something is compiled; the first one that has something to say is heard."""
+    if not _announcements:
+        _announcements.append(_Announcement(ending))
+        _numba.core.event.register("numba:compile", _announcements[0])
+
+
+_announcements: list[_Announcement] = []
+_PACKAGE: Final = __name__.partition(".")[0] + "."
 
 
 @contextmanager

@@ -120,6 +120,56 @@ def test_kernels_come_from_the_cache_in_the_next_process(tmp_path: Path) -> None
     assert list(Path(second[1]).rglob("*.nbi"))
 
 
+ADD = (
+    "import numpy as np; from neurosim import jit; from neurosim.numerics import alu;"
+    "print(alu.binary('add', np.ones(4, 'f4'), 1.0).tolist())"
+)
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_only_who_finds_nothing_compiled_says_that_it_compiles(tmp_path: Path) -> None:
+    first, second = (run(["-c", ADD], NEUROSIM_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    assert first.stdout == second.stdout == "[2.0, 2.0, 2.0, 2.0]\n"
+    assert first.stderr == "neurosim: compiling arithmetic for this processor, once: up to 15 seconds\n"
+    assert second.stderr == ""
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_processes_that_compile_at_once_share_the_cache(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NEUROSIM_CACHE_DIR": str(tmp_path)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", ADD], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [process.communicate()[0] for process in started] == 3 * ["[2.0, 2.0, 2.0, 2.0]\n"]
+    counted = ADD + "; print(alu._BINARY['add'].stats.cache_hits.total())"
+    assert run(["-c", counted], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout.split()[-1] == "1"
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_a_callee_that_changed_in_another_file_is_seen(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "caller.py").write_text(
+        "from neurosim.jit import compiled\nfrom package.callee import step\n\n\n"
+        "@compiled\ndef kernel(x: int) -> int:\n    return step(x)\n"
+    )
+    seen = []
+    for change in (1, 2, 1):
+        (package / "callee.py").write_text(
+            f"from neurosim.jit import inlined\n\n\n@inlined\ndef step(x: int) -> int:\n    return x + {change}\n"
+        )
+        program = (
+            f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.dont_write_bytecode = True;"
+            "from package.caller import kernel; print(kernel(10), kernel.stats.cache_hits.total())"
+        )
+        seen.append(run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path / "cache")).stdout.split())
+    assert seen == [["11", "0"], ["12", "0"], ["11", "1"]]
+
+
 @pytest.mark.parametrize(
     ("environment", "folder"),
     [
