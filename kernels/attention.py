@@ -14,24 +14,27 @@ MASKED = -1e30  # score of a key that must not be seen; its exponential is 0
 
 
 @nki.jit
-def attention(q, k, v, causal=False):
+def attention(q, k, v, causal=False, block=BLOCK, group=GROUP):
     """Return attention of ``q`` [S_q, d] over ``k`` and ``v`` [S_kv, d] in HBM, d at most 128, in the dtype of q.
 
     Any sequence lengths; bfloat16, float16 and float32. ``causal`` lets row i see keys up to i, and needs S_q = S_kv.
+    ``block`` keys are scored at once, at most a bank of float32; ``group`` row tiles go through the engines together.
     """
     S_q, d = q.shape
     S_kv, d_k = k.shape
     assert d == d_k, f"q has {d} columns and k has {d_k}"
     assert tuple(v.shape) == (S_kv, d), f"k has shape {k.shape} and v has {v.shape}"
     assert d <= nl.tile_size.pmax, f"d is {d}; the array has {nl.tile_size.pmax} rows"
+    assert 0 < block <= BLOCK, f"blocks of {block} keys; a PSUM bank holds the scores of {BLOCK}"
+    assert group > 0, f"groups of {group} row tiles"
     assert not causal or S_q == S_kv, f"causal attention of {S_q} rows over {S_kv} keys"
 
     out = nl.ndarray((S_q, d), dtype=q.dtype, buffer=nl.shared_hbm)
-    keys = KeyValueCache(k, v)
-    step = GROUP * nl.tile_size.pmax
+    keys = KeyValueCache(k, v, block)
+    step = group * nl.tile_size.pmax
     for first in range(0, S_q, step):
         tiles = [RowTile(q, first + start, rows, causal, S_kv) for start, rows in pieces(min(step, S_q - first))]
-        for kv0 in range(0, max(tile.seen for tile in tiles), BLOCK):
+        for kv0 in range(0, max(tile.seen for tile in tiles), block):
             attend([tile for tile in tiles if kv0 < tile.seen], keys, kv0, 1.0 / math.sqrt(d))
         for tile in tiles:
             store_normalised(out, tile)
@@ -60,7 +63,7 @@ class RowTile(nl.NKIObject):
 
 def attend(tiles, keys, kv0, scale):
     """Let row tiles see the block of keys that begins at ``kv0``: stage by stage, so that the engines overlap."""
-    blocks = [Block(tile, min(BLOCK, tile.seen - kv0)) for tile in tiles]
+    blocks = [Block(tile, min(keys.size, tile.seen - kv0)) for tile in tiles]
     k_t, values = keys.block(kv0)
     for block in blocks:
         block.scores = score(block.tile, k_t[:, 0 : block.width], kv0)
@@ -84,13 +87,13 @@ class Block(nl.NKIObject):
 
 
 class KeyValueCache(nl.NKIObject):
-    """Blocks of keys (transposed) and values, loaded at first use.
+    """Blocks of up to ``size`` keys (transposed) and values, loaded at first use.
 
     They stay in SBUF if the whole sequence fits into half of it; a longer one is loaded again for each group of rows.
     """
 
-    def __init__(self, k, v):
-        self.k, self.v = k, v
+    def __init__(self, k, v, size):
+        self.k, self.v, self.size = k, v, size
         S_kv, d = k.shape
         tiles = -(-S_kv // nl.tile_size.pmax)
         itemsize = 4 if "32" in str(k.dtype) else 2
@@ -99,10 +102,10 @@ class KeyValueCache(nl.NKIObject):
 
     def block(self, start):
         """Return the block of keys that begins at ``start``: keys [d, width], and values in tiles of 128 rows."""
-        index = start // BLOCK
+        index = start // self.size
         if self.keep and index < len(self.blocks):
             return self.blocks[index]
-        width = min(BLOCK, self.k.shape[0] - start)
+        width = min(self.size, self.k.shape[0] - start)
         keys = nl.ndarray((self.k.shape[1], width), dtype=self.k.dtype, buffer=nl.sbuf)
         values = []
         for offset, rows in pieces(width):

@@ -584,6 +584,7 @@ ROWS = (
         packages=("numpy", "scipy", "rich", "threadpoolctl", "nki", "speed", "validation"),
         siblings=False,
     ),
+    Row("benchmarks.profiles", own=("neurosim",), packages=("rich",), siblings=False),
     # A package beside the script that uses it, and on its path under its own name.
     Row(
         "benchmarks.validation", own=("neurosim",), packages=("numpy", "rich", "matplotlib", "neuronxcc", "validation")

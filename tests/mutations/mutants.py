@@ -87,6 +87,11 @@ LAUNCHES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "conv2d.py:conv2d": ((_normal(2, 140, 9, 12), _normal(150, 140, 2, 3), _normal(150)), {"pool": 2}),
     "linear_gelu.py:linear_gelu": ((_normal(300, 280), _normal(300, 1100), _normal(1, 1100)), {}),
     "vector_add.py:vector_add": ((_normal(50_000), _normal(50_001)[1:]), {"columns": 128}),
+    "copy_columns.py:copy_columns": ((_normal(130, 70), 33), {}),
+    "matmul_double_row.py:matmul_double_row": (
+        (_normal(300, 280).astype(ml_dtypes.float8_e4m3), _normal(300, 2100).astype(ml_dtypes.float8_e4m3)),
+        {},
+    ),
     "conv1d.py:conv1d": ((_normal(40, 130, 70), _normal(140, 130, 3), _normal(140)), {"stride": 2, "padding": 1}),
     "layernorm.py:layernorm": ((_normal(300, 2100).astype(ml_dtypes.bfloat16), _normal(2100), _normal(2101)[1:]), {}),
     "matmul.py:matmul": ((_normal(300, 700), _normal(300, 2100)), {}),

@@ -20,6 +20,8 @@ CASES = {
     "attention.py:attention": (((300, 64),) * 3, {"causal": True}),
     "average_pool2d.py:average_pool2d": (((130, 9, 12),), {"pool": 3}),
     "batched_matmul.py:batched_matmul": (((2, 130, 64), (2, 64, 530)), {}),
+    "copy_columns.py:copy_columns": (((130, 70),), {"columns": 33}),
+    "matmul_double_row.py:matmul_double_row": (MATRICES, {}),
     "conv1d.py:conv1d": (((2, 130, 40), (33, 130, 3)), {"padding": 1}),
     "conv2d.py:conv2d": (((1, 130, 10, 12), (33, 130, 3, 3), (33,)), {"pool": 2}),
     "layernorm.py:layernorm": (((130, 33), (33,), (33,)), {}),
@@ -58,13 +60,17 @@ def test_the_same_bits_on_each_chip(kernels, target, dtype):
     arrays = [kernels.normal(seed, *shape, dtype=dtype, scale=0.5) for seed, shape in enumerate(shapes)]
     if "adamw" in target:  # moments are float32, and the second ones are squares
         arrays[2:] = [np.abs(kernels.normal(seed, *shapes[0])) for seed in (2, 3)]
+    chips = kernels.chips
+    if "double_row" in target:  # of 8-bit floats, and only later chips have it
+        chips = [chip for chip in chips if load_chip(chip).generation >= 3]
+        arrays = [array.astype(ml_dtypes.float8_e4m3) for array in arrays]
     seen, times = set(), {}
-    for chip in kernels.chips:
+    for chip in chips:
         result = neurosim.profile(kernels.load(target), chip=chip)(*arrays, **options)
         outputs = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
         seen.add(b"".join(np.asarray(output).tobytes() for output in outputs))
         times[chip] = result.timeline.makespan_ps
         assert result.program.generation == load_chip(chip).generation
     assert len(seen) == 1
-    assert times["inf2"] == times["trn1"]
-    assert len(set(times.values())) == 3
+    assert times.get("inf2") == times.get("trn1")
+    assert len(set(times.values())) == len({load_chip(chip).generation for chip in chips})
