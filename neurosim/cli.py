@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +33,7 @@ from neurosim.command_outputs import (
 from neurosim.diff_command import diff
 from neurosim.errors import ConfigurationError, NeurosimError
 from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
+from neurosim.question_options import Changes, Limits, answer, parsed
 from neurosim.sweep_command import sweep
 from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import write_json
@@ -167,10 +168,13 @@ def profile(
     ] = None,
     launch: Launch = LaunchName.benchmark,
     sensitivity: Sensitive = False,
+    advice: Limits = False,
+    what_if: Changes = None,
 ) -> None:
     """Run one kernel on random inputs of the given shapes and print its report."""
     import neurosim
 
+    changes = parsed(what_if or [])
     part = Part(first_us, last_us, engine or (), line or ())
     outputs = Outputs(json_file, perfetto, html, csv, parquet, save, part).check()
     positional, named = parse_arguments(arguments or [], seed, values=values)
@@ -187,7 +191,7 @@ def profile(
             throttle=throttle,
         )
         result = (profiled if cores is None else profiled[cores])(*positional, **named)
-    _tell(result, outputs, sensitivity=sensitivity)
+    _tell(result, outputs, sensitivity=sensitivity, advice=advice, what_if=changes)
 
 
 @app.command()
@@ -242,15 +246,18 @@ def time(
     line: Lines = None,
     launch: Launch = LaunchName.benchmark,
     sensitivity: Sensitive = False,
+    advice: Limits = False,
+    what_if: Changes = None,
 ) -> None:
     """Time a saved program again, on its own chip or on a variant of it, and print its report."""
     from neurosim.run import reopen
 
+    changes = parsed(what_if or [])
     part = Part(first_us, last_us, engine or (), line or ())
     outputs = Outputs(json_file, perfetto, html, csv, parquet, None, part).check()
     overhead = _launch_overhead(launch)
     result = reopen(program_file, chip, launch_overhead=overhead, schedule=schedule, throttle=throttle)
-    _tell(result, outputs, sensitivity=sensitivity)
+    _tell(result, outputs, sensitivity=sensitivity, advice=advice, what_if=changes)
 
 
 @app.command()
@@ -362,9 +369,12 @@ def _users_errors(file: str) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _tell(result: Result, outputs: Outputs, *, sensitivity: bool) -> None:
+def _tell(
+    result: Result, outputs: Outputs, *, sensitivity: bool, advice: bool, what_if: Sequence[dict[str, Any]]
+) -> None:
     """Print a result's report, and write the files that are asked for."""
     summary = result.summary()
+    answers = answer(result, summary, advice=advice, what_if=what_if, color=_wants_color())
     _print_report(summary)
     if sensitivity:
         from neurosim.timing.sensitivity import as_rows, table
@@ -373,6 +383,7 @@ def _tell(result: Result, outputs: Outputs, *, sensitivity: bool) -> None:
         summary["sensitivity"] = as_rows(found)
         print()
         _print_columns(table(found))
+    print(answers, end="")
     outputs.write(result, summary)
 
 

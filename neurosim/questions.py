@@ -11,7 +11,9 @@ from neurosim.program import Program
 from neurosim.timing import Timeline, TimingOptions
 
 if TYPE_CHECKING:
+    from neurosim.advice import Advice
     from neurosim.timing.causes import Causes
+    from neurosim.timing.critical import CriticalPath
     from neurosim.timing.sensitivity import Sensitivity
     from neurosim.timing.what_if import WhatIf
 
@@ -65,6 +67,18 @@ class Questions:
             )
         return self.timelines[core]
 
+    def critical_path(self) -> CriticalPath:
+        """Return the chain of instructions, each of which waited for the one before, that takes all of the time."""
+        from neurosim.timing.critical import critical_path
+
+        return critical_path(self.program, self.timelines)
+
+    def advice(self) -> list[Advice]:
+        """Return what the kernel could do better, each with the figure that triggers it and what it gains at most."""
+        from neurosim.advice import advice
+
+        return advice(self.program, self.timelines, self.chip, self.timing)
+
     def what_if(self, **changes: Any) -> WhatIf:
         """Return what the kernel would take if something were otherwise: the record is timed again.
 
@@ -80,10 +94,17 @@ class Questions:
         return what_if(self.program, self.chip, self.timing, changes, self.timeline.makespan_ps)
 
     def what_ifs(self) -> list[WhatIf]:
-        """Return what-ifs that are worth asking of any kernel, by what they gain; those that gain nothing left out."""
-        from neurosim.timing.what_if.ready import what_ifs
+        """Return what-ifs that are worth asking of any kernel, by what they gain; those that gain nothing left out.
 
-        return what_ifs(self.program, self.chip, self.timing, self.timeline.makespan_ps)
+        They include that the instructions of one line took no time, for each of the lines with most of the critical
+        path.
+        """
+        from neurosim.report.limits import path_lines
+        from neurosim.timing.what_if.ready import LINES, what_ifs
+
+        lines = [f"{line['file']}:{line['line']}" for line in path_lines(self.program, self.timelines) if line["line"]]
+        places = list(dict.fromkeys(lines))[:LINES]
+        return what_ifs(self.program, self.chip, self.timing, self.timeline.makespan_ps, places)
 
     def sensitivity(self, step: float = 0.1) -> list[Sensitivity]:
         """Return how the makespan moves when each figure of the chip moves by a part of it, the strongest first.

@@ -529,3 +529,30 @@ def test_more_cores_than_a_launch_has(folder: Path) -> None:
     done = neurosim("profile", "double.py:double", "16x32:float32", "--cores", "3", folder=folder)
     assert done.returncode == 1
     assert "at most 2 cores" in done.stderr
+
+
+def test_what_limits_a_kernel_is_said_where_it_is_asked(folder: Path) -> None:
+    words = (
+        "profile",
+        "double.py:double",
+        "128x64:float32",
+        "--advice",
+        "--what-if",
+        "dma_latency=0",
+        "--json",
+        "out.json",
+    )
+    done = neurosim(*words, folder=folder)
+    assert done.returncode == 0, done.stderr
+    for title in ("What if", "Critical path", "Advice"):
+        assert title in done.stdout
+    summary = json.loads((folder / "out.json").read_text())
+    assert summary["what_if"][0]["changes"] == {"dma_latency": 0}
+    assert summary["what_ifs"]
+
+
+def test_a_what_if_of_nothing_is_a_message_with_the_nearest_word(folder: Path) -> None:
+    done = neurosim("profile", "double.py:double", "128x64:float32", "--what-if", "dma_latencie=0", folder=folder)
+    assert done.returncode == 1
+    assert "did you mean dma_latency" in done.stderr
+    assert not done.stdout

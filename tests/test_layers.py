@@ -424,12 +424,41 @@ ROWS = (
         ),
         packages=("numpy",),
     ),
-    Row("neurosim.questions", own=("neurosim.errors", "neurosim.program", "neurosim.chip", "neurosim.timing")),
     Row(
         "neurosim.result",
         own=(*RECORD, "neurosim.chip", "neurosim.questions", "neurosim.replay", "neurosim.timing", "neurosim.report"),
         packages=("numpy",),
     ),
+    Row(
+        "neurosim.questions",
+        own=(
+            "neurosim.errors",
+            "neurosim.program",
+            "neurosim.chip",
+            "neurosim.timing",
+            "neurosim.advice",
+            "neurosim.report.limits",
+        ),
+    ),
+    # What a kernel could do better: a rule a file, each of which looks at figures of a timed program.
+    Row(
+        "neurosim.advice",
+        own=(
+            *RECORD,
+            "neurosim.chip",
+            "neurosim.timing",
+            "neurosim.report.places",
+            "neurosim.report.units",
+            "neurosim.report.words",
+        ),
+        packages=("numpy",),
+    ),
+    Row(
+        "neurosim.report.limits",
+        own=("neurosim.program", "neurosim.advice", "neurosim.report", "neurosim.timing"),
+        packages=("numpy",),
+    ),
+    Row("neurosim.report.limits_text", own=("neurosim.report",), packages=("rich",)),
     # Errors of a run against a float64 shadow of it.
     Row(
         "neurosim.shadow",
@@ -567,6 +596,11 @@ ROWS = (
     Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),
     Row(
         "neurosim.command_outputs", own=("neurosim.errors", "neurosim.result", "neurosim.writing"), packages=("typer",)
+    ),
+    Row(
+        "neurosim.question_options",
+        own=("neurosim.errors", "neurosim.result", "neurosim.report"),
+        packages=("typer",),
     ),
     # The contract: one file per datapath family, none of which knows another.
     Row(

@@ -7,7 +7,7 @@ long the simulator itself took is never part of a summary.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 SCHEMA = "neurosim.summary/1"
 """Changes when a field changes its meaning or disappears; new fields do not change it."""
@@ -133,6 +133,53 @@ class LoopSummary(TypedDict):
     engines_ps: dict[str, dict[str, int]]
 
 
+class PathSummary(TypedDict):
+    """An instruction on a kernel line, as a part of the critical path.
+
+    ``duration_ps`` is how long the kernel waited for it alone: over all lines it adds up to the makespan, of which
+    ``share`` is a fraction; ``count`` instructions are on the path. ``causes_ps`` cuts it by cause: what its
+    transfers did, and ``work`` on the other engines.
+    """
+
+    file: str
+    line: int
+    instruction: str
+    engine: str
+    source: str
+    count: int
+    duration_ps: int
+    share: float
+    causes_ps: dict[str, int]
+
+
+class WhatIfSummary(TypedDict):
+    """What the kernel would take with some changes: the record timed again. ``gain_share`` is of the makespan."""
+
+    text: str
+    changes: dict[str, Any]
+    before_ps: int
+    after_ps: int
+    gain_ps: int
+    gain_share: float
+
+
+class AdviceSummary(TypedDict):
+    """A piece of advice: ``figures`` triggered its ``rule``, since they are beyond ``threshold``.
+
+    ``what_if`` are the changes that say what is to be had, ``gain_ps`` what they gain at most, None where there is no
+    such change.
+    """
+
+    rule: str
+    text: str
+    figures: dict[str, Any]
+    threshold: str
+    places: list[str]
+    what_if: dict[str, Any]
+    gain_ps: int | None
+    gain_share: float | None
+
+
 class InfluenceSummary(TypedDict):
     """What one figure of the device file has to do with the busy time: ``share`` is a fraction of it."""
 
@@ -175,6 +222,8 @@ class Summary(TypedDict):
     makespan, with all their engines and the HBM that they share; ``sbuf`` and ``psum`` are those of the fullest core.
     ``cores`` has the part of each. ``schedule`` says in which order engines took their instructions: ``compiler`` or
     ``program``; ``throttle``, whether the tensor engine was throttled until it was busy enough, on chips that do so.
+    ``critical_path`` is the kernel's, through all cores. Only where that is asked for, ``what_if`` has the answers to
+    questions, ``what_ifs`` those that are worth asking of any kernel by gain, and ``advice`` what could be better.
     """
 
     schema: str
@@ -203,4 +252,8 @@ class Summary(TypedDict):
     psum: SpaceSummary
     lines: list[LineSummary]
     loops: list[LoopSummary]
+    critical_path: list[PathSummary]
+    what_if: NotRequired[list[WhatIfSummary]]
+    what_ifs: NotRequired[list[WhatIfSummary]]
+    advice: NotRequired[list[AdviceSummary]]
     provenance: ProvenanceSummary

@@ -13,6 +13,7 @@ from neurosim.independence import note
 from neurosim.lifetimes import Peak, check_capacity
 from neurosim.program import Program
 from neurosim.report.costs import Costs
+from neurosim.report.limits import path_lines
 from neurosim.report.schema import (
     SCHEMA,
     CoreSummary,
@@ -51,6 +52,7 @@ def kernel_summary(
     last = max(every, key=lambda timeline: timeline.makespan_ps)
     result = cast("Summary", summary(program, last, chip, kernel_name=kernel_name))
     if len(every) > 1:
+        result["critical_path"] = path_lines(program, timelines)[:LINES]
         result["cores"] = [_core(program, timeline, chip) for timeline in every]
         result["instructions"] = sum(core["instructions"] for core in result["cores"])
         result["hbm"] = _hbm(every, chip)
@@ -103,6 +105,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "psum": own["psum"],
         "lines": costs.lines()[:LINES],
         "loops": costs.loops()[:LINES],
+        "critical_path": path_lines(program, {timeline.core: timeline})[:LINES],
         "provenance": _provenance(program, timeline),
     }
     return cast("dict[str, Any]", result)

@@ -39,26 +39,27 @@ class Edit:
 
     def signature(self, signature: Signature) -> Signature:
         """Return a signature with the operands of its multiplication in the edit's format."""
-        if self.operands is None or not any(_is_wide(work) for work in signature.work):
+        if self.operands is None or not any(is_wide(work) for work in signature.work):
             return signature
         return replace(signature, work=tuple(_narrowed(work, self.operands) for work in signature.work))
 
 
 def _narrowed(work: Any, operands: DType) -> Any:
-    return replace(work, dtype=operands, passes=1, loads=1) if _is_wide(work) else work
+    return replace(work, dtype=operands, passes=1, loads=1) if is_wide(work) else work
 
 
 UNCHANGED: Final = Edit()
 """The record as it is."""
 
 
-def _is_wide(work: Any) -> bool:
+def is_wide(work: Any) -> bool:
+    """Return whether work is a multiplication of 4-byte floats in several passes."""
     return isinstance(work, Matmul) and not work.transpose and work.dtype.size_bytes == _WIDE_BYTES and work.passes > 1
 
 
 def has_wide_matmuls(program: Program) -> bool:
     """Return whether a program multiplies 4-byte floats in several passes."""
-    return any(_is_wide(work) for signature in program.signatures for work in signature.work)
+    return any(is_wide(work) for signature in program.signatures for work in signature.work)
 
 
 def operands_of(name: Any) -> DType:

@@ -13,7 +13,7 @@ import neurosim
 from neurosim.engines import Engine
 from neurosim.errors import ConfigurationError
 from neurosim.loading import load_kernel, load_module, packaged_kernel
-from neurosim.run import Result
+from neurosim.result import Result
 from neurosim.timing import TimingOptions, time
 from neurosim.timing.what_if import WhatIf, what_if, words
 from neurosim.timing.what_if.ready import what_ifs
@@ -27,7 +27,8 @@ def launched(target: str, chip: Any = "trn2", **options: Any) -> Result:
     file, _, name = target.partition(":")
     name, _, cores = name.partition("[")
     arrays, given = LAUNCHES[target]
-    simulated = neurosim.simulate(load_kernel(f"{packaged_kernel(file)}:{name}"), chip, **options)
+    kernel = load_kernel(f"{packaged_kernel(file)}:{name}")
+    simulated = neurosim.simulate(kernel, chip, values=False, **options)
     return (simulated[int(cores[:-1])] if cores else simulated)(*arrays, **given)
 
 

@@ -78,7 +78,8 @@ def what_if(
     if not changes:
         raise ConfigurationError("what_if: nothing is changed", advice="name a change, such as dma_bandwidth=2")
     own = {name: value for name, value in changes.items() if name in (*_OPTIONS, *_KERNEL)}
-    variant = chip.replace(**figures_of(chip, {name: value for name, value in changes.items() if name not in own}))
+    figures = {name: value for name, value in changes.items() if name not in own}
+    variant = chip.replace(**figures_of(chip, figures, (*_OPTIONS, *_KERNEL)))
     options = timing._replace(**{name: own[name] for name in _OPTIONS if name in own}).check(variant)
     edit = _edit(program, own)
     after_ps = makespan_ps(program, variant, options.schedule, throttle=options.throttle, edit=edit)

@@ -19,6 +19,9 @@ from neurosim.timing.options import TimingOptions
 from neurosim.timing.what_if import WhatIf, what_if
 from neurosim.work import Transfer
 
+LINES: Final = 5
+"""Lines of the critical path that are left out, one by one."""
+
 
 class Question(NamedTuple):
     """A what-if that is worth asking.
@@ -73,7 +76,7 @@ def questions(program: Program, chip: Chip, timing: TimingOptions, places: Seque
         places: kernel lines to leave out, one by one.
     """
     used = {signature.engine for signature in program.signatures}
-    found = [Question(f"{place} took no time", {"without": place}) for place in places]
+    found = [Question(f"{place.rpartition('/')[2]} took no time", {"without": place}) for place in places]
     if any(isinstance(work, Transfer) for signature in program.signatures for work in signature.work):
         found += _DMA
     for name, asked in _ENGINES.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from neurosim.chip import Chip
@@ -86,8 +86,13 @@ def _word(chip: Chip, meaning: str, section: str, *fragments: str, but: str = "\
     return Word(meaning, tuple(paths), inverse)
 
 
-def figures_of(chip: Chip, changes: Mapping[str, Any]) -> dict[str, Any]:
+def figures_of(chip: Chip, changes: Mapping[str, Any], others: Sequence[str] = ()) -> dict[str, Any]:
     """Return new values of figures, by path, from words with factors and paths with values.
+
+    Args:
+        chip: whose.
+        changes: by word or path.
+        others: names that are known elsewhere, for the message.
 
     Raises:
         ConfigurationError: a name is neither, a factor is no number of 0 or more, or two changes move one figure.
@@ -101,7 +106,7 @@ def figures_of(chip: Chip, changes: Mapping[str, Any]) -> dict[str, Any]:
         elif path in chip.figures:
             moved = {path: given}
         else:
-            raise _unknown(name, [*known, *chip.figures])
+            raise _unknown(name, [*known, *others, *chip.figures])
         twice = sorted(values.keys() & moved.keys())
         if twice:
             raise ConfigurationError(

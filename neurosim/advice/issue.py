@@ -1,0 +1,39 @@
+"""DMAs bound by their issue: so many small ones that queues and engines that trigger them are what limits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neurosim.advice.case import SIGNIFICANT, Advice, Case, where
+from neurosim.program import Signature
+from neurosim.report import units
+from neurosim.timing.causes import NUMBERS
+from neurosim.work import Transfer
+
+
+def dma_issue(case: Case) -> list[Advice]:
+    """Advise where DMAs that are not issued yet hold up the kernel for much of the time: on its critical path."""
+    parts = case.path.parts
+    parts = parts[parts["cause"] == NUMBERS["dma_issue"]]
+    waited_ps = int(parts["duration_ps"].sum())
+    if case.share(waited_ps) < SIGNIFICANT:
+        return []
+    records = case.records(case.chosen(_is_transfer)).tolist()
+    moved = [each for record in records for each in case.signature(record).work if isinstance(each, Transfer)]
+    mean_bytes = sum(max(each.read_bytes, each.written_bytes) for each in moved) / max(len(moved), 1)
+    found = case.places(case.ops_of(np.unique(parts["record"]).astype(np.int64)))
+    interval = units.time(case.timeline.chip.dma.hwdge_interval_ns * 1000)
+    text = (
+        f"For {case.percent(waited_ps)} of the time the kernel waits until DMAs are issued ({where(found)}): there are "
+        f"{len(moved)} of {units.binary(mean_bytes)} in the mean, and a queue of a hardware engine takes one in "
+        f"{interval}. Move more bytes with each, and trigger them from several engines, which have queues of their own."
+    )
+    figures = {"waited_ps": waited_ps, "dmas": len(moved), "mean_bytes": mean_bytes}
+    threshold = f"waits for the issue of DMAs on the critical path of {units.percent(SIGNIFICANT)} of the time or more"
+    return [Advice("dma_issue", text, figures, threshold, found, {"dma_issue": 0, "queue_depth": math.inf})]
+
+
+def _is_transfer(signature: Signature) -> bool:
+    return any(isinstance(each, Transfer) for each in signature.work)

@@ -1,0 +1,85 @@
+"""Questions on the command line: what limits a kernel, and what it would take if something were otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from neurosim.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from neurosim.report.schema import Summary
+    from neurosim.result import Result
+
+Limits = Annotated[
+    bool,
+    typer.Option(
+        "--advice", help="Say what limits the kernel, too: its critical path, ready-made what-ifs by gain, advice."
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if",
+        metavar="NAME=VALUE[,…]",
+        help="Time the program again with changes: dma_bandwidth=2, throttle=off, matmul=bfloat16, without=FILE:LINE; "
+        "repeatable, each by itself.",
+    ),
+]
+
+_SWITCHES = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def parsed(what_if: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the changes that each option asks for.
+
+    Raises:
+        ConfigurationError: one of them is no list of names with values.
+    """
+    return [_changes(text) for text in what_if]
+
+
+def _changes(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in text.split(","):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not name or not equals or not value:
+            raise ConfigurationError(
+                f"--what-if {text}: {item.strip()!r} is no change",
+                advice="give names with values, as in dma_bandwidth=2 or dma_latency=0,throttle=off",
+            )
+        if name in found:
+            raise ConfigurationError(f"--what-if {text}: {name} is there twice", advice="give it a value of its own")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _SWITCHES:
+        return _SWITCHES[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def answer(
+    result: Result, summary: dict[str, Any], *, advice: bool, what_if: Sequence[dict[str, Any]], color: bool
+) -> str:
+    """Return answers as text, and put them into the summary."""
+    from neurosim.report.limits import advice_rows, what_if_rows
+    from neurosim.report.limits_text import answers, limits
+
+    parts = [""]
+    if what_if:
+        summary["what_if"] = what_if_rows([result.what_if(**changes) for changes in what_if])
+        parts.append(answers(summary["what_if"], color=color))
+    if advice:
+        summary["what_ifs"] = what_if_rows(result.what_ifs())
+        summary["advice"] = advice_rows(result.advice(), result.timeline.makespan_ps)
+        parts.append(limits(cast("Summary", summary), color=color))
+    return "\n".join(parts)
