@@ -53,7 +53,7 @@ def test_space_is_free_after_the_last_access():
             tile = nl.ndarray((128, 40000), nl.float32, nl.sbuf)
             nisa.memset(dst=tile, value=0.0)
 
-    run(kernel)
+    assert neurosim.profile(kernel)().summary()["sbuf"]["peak_partition_bytes"] == 160000
 
 
 def test_tiles_that_are_kept_fill_the_memory():
@@ -123,4 +123,4 @@ def test_capacity_is_decided_in_program_order():
         for _ in range(4):
             nl.ndarray((128, 40000), nl.float32, nl.sbuf)
 
-    run(kernel)
+    assert neurosim.profile(kernel)().summary()["sbuf"]["peak_partition_bytes"] == 0

@@ -313,7 +313,9 @@ def test_a_barrier_of_one_core_touches_nothing():
         else:
             nl.load(x)
 
-    on_two(body, DATA)
+    program = on_two(body, DATA).program
+    assert [record.signature.instruction for record in program] == ["dma_copy", "core_barrier"]
+    assert list(races(program)) == []
 
 
 @pytest.mark.parametrize("lines", [1, 2])
@@ -407,12 +409,18 @@ def test_rows_left_out_are_not_reached():
         nisa.memset(tile, value=3.0 + nl.program_id(0))
         nisa.dma_copy(dst=rows_of(x, index), src=tile, oob_mode=nisa.oob_mode.skip)
 
-    on_two(body, DATA.copy(), chosen((0, 99, 1, 2), (4, 99, 5, 6)))
+    data = DATA.copy()
+    on_two(body, data, chosen((0, 99, 1, 2), (4, 99, 5, 6)))
+    assert (data[:3] == 3).all()
+    assert (data[4:7] == 4).all()
+    np.testing.assert_array_equal(data[[3, *range(7, 16)]], DATA[[3, *range(7, 16)]])
+    caught(body, DATA.copy(), chosen((0, 99, 1, 2), (4, 99, 2, 6)))
 
 
 def test_without_values_dynamic_addresses_are_left_out():
     specs = neurosim.spec((16, 24), "float32"), neurosim.spec((2, 4, 1), "int32")
-    on_two(scattered, *specs, values=False)
+    assert list(races(on_two(scattered, *specs, values=False).program)) == []
+    caught(scattered, DATA.copy(), np.zeros((2, 4, 1), np.int32))  # with values the same kernel is refused
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -209,7 +209,8 @@ def test_depth_of_access_patterns(depth):
         nisa.memset(dst=view, value=1)
 
     if depth == 4:
-        neurosim.simulate(kernel)()
+        (record,) = neurosim.simulate(kernel)().program
+        assert record.signature.patterns[0].shape == (4, 2, 2, 2, 2)
     else:
         with pytest.raises(IllegalOperand, match="needs an access pattern with 5 free axes; the hardware has 4"):
             neurosim.simulate(kernel)()
@@ -221,7 +222,9 @@ def test_depth_counts_axes_that_cannot_be_merged():
         nisa.memset(dst=tile, value=1)
         nisa.memset(dst=tile[:, :, :, :, :, :, 0], value=1)
 
-    neurosim.simulate(kernel)()
+    dense, strided = neurosim.simulate(kernel)().program
+    assert len(dense.signature.patterns[0].shape) == 7
+    assert len(strided.signature.patterns[0].shape) == 6
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in ("nc_matmul", "dma_copy")])
@@ -243,8 +246,15 @@ def test_overlapping_steps_are_a_double_write_too():
 
 
 def test_interleaved_windows_are_no_double_write():
-    in_kernel(lambda t: nisa.memset(dst=t.ap([[4, 4], [1, 2], [2, 2]]), value=0.0))
-    in_kernel(lambda t: nisa.memset(dst=t.ap([[4, 4], [-1, 4]], offset=3), value=0.0))
+    def kernel(pattern, offset):
+        tile = nl.ndarray((4, 4), nl.float32)
+        nisa.memset(dst=tile.ap(pattern, offset=offset), value=7.0)
+        out = nl.ndarray((4, 4), nl.float32, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    for pattern, offset in (([[4, 4], [1, 2], [2, 2]], 0), ([[4, 4], [-1, 4]], 3)):
+        assert (neurosim.simulate(kernel)(pattern, offset).outputs == 7).all()
 
 
 # -- handles ----------------------------------------------------------------------------------------------------------

@@ -190,8 +190,10 @@ def test_the_range_is_that_of_the_scaled_input(machine):
 def test_functions_without_a_range_say_nothing(machine):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        machine.run(activator("exp", scale=3.0, bias=1.0), np.array([[3e38, -np.inf, np.nan, 0.0]], F))
-        machine.run(activator("sqrt", scale=3.0), np.array([[np.nan, 1.0]], F))
+        found = machine.outputs(activator("exp", scale=3.0, bias=1.0), np.array([[3e38, -np.inf, np.nan, 0.0]], F))
+        np.testing.assert_allclose(found, np.array([[np.inf, 0.0, np.nan, np.e]], F), rtol=2e-7)
+        found = machine.outputs(activator("sqrt", scale=3.0), np.array([[np.nan, 1.0]], F))
+        np.testing.assert_allclose(found, np.array([[np.nan, np.sqrt(3)]], F), rtol=2e-7)
 
 
 def test_sin_beyond_pi_is_the_hardware_cubic(machine):

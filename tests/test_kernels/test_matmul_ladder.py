@@ -78,7 +78,9 @@ def test_the_rungs_at_the_size_of_the_tutorial(kernels):
 def test_the_largest_k_fits_on_each_chip(kernels, rung):
     operand = neurosim.spec((32768, 200), "float32")
     for chip in kernels.chips:
-        neurosim.profile(kernels.load(f"matmul_ladder.py:{rung}"), chip=chip, values=False)(operand, operand)
+        run = neurosim.profile(kernels.load(f"matmul_ladder.py:{rung}"), chip=chip, values=False)
+        sbuf = run(operand, operand).summary()["sbuf"]
+        assert 0 < sbuf["peak_partition_bytes"] <= sbuf["capacity_partition_bytes"]
 
 
 @pytest.mark.parametrize("rung", RUNGS)

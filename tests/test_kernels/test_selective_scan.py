@@ -78,7 +78,8 @@ def test_the_largest_sizes_fit_on_each_chip(kernels, channels, states):
     shapes = ((1, channels, 3), (1, channels, 3), (channels, states), (1, states, 3), (1, states, 3))
     for chip in kernels.chips:
         run = neurosim.profile(kernels.load("selective_scan.py:selective_scan"), chip=chip, values=False)
-        run(*[neurosim.spec(shape, "float32") for shape in shapes])
+        summary = run(*[neurosim.spec(shape, "float32") for shape in shapes]).summary()
+        assert 0 < summary["sbuf"]["peak_partition_bytes"] <= summary["sbuf"]["capacity_partition_bytes"]
 
 
 def test_refuses(kernels):

@@ -114,9 +114,8 @@ def test_sine_and_cosine_hold_far_beyond_pi(name, reference):
 
 @pytest.mark.filterwarnings("error")
 def test_sine_stays_within_the_range_of_the_activation():
-    computed(nl.sin, angles(2.0**17))
-    computed(nl.cos, angles(2.0**17))
-    computed(nl.arctan, angles(2.0**17))
+    for function in (nl.sin, nl.cos, nl.arctan):  # no warning, and a value for each
+        assert np.isfinite(computed(function, angles(2.0**17))).all()
 
 
 def test_sine_of_small_numbers_is_as_good_as_the_activation():
