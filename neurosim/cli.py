@@ -91,8 +91,8 @@ Schedule = Annotated[
     str,
     typer.Option(
         "--schedule",
-        help="compiler: engines take whatever may start, what comes first in the program first; "
-        "program: each engine in program order.",
+        help="compiler: engines take whatever may start, what comes first in the program first, after a compiler's "
+        "passes; reorder: without these; program: each engine in program order.",
     ),
 ]
 

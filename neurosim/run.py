@@ -126,7 +126,7 @@ def simulate(
         launch_overhead: what the result's time counts beside the kernel's body, as an item of its own: ``True`` or
             ``"benchmark"`` what ``nki.benchmark`` measures more, ``"profile"`` what a profile's total time holds more,
             ``False`` nothing. The figures are in the device file.
-        schedule: in time, engines take whatever may start (``"compiler"``), or go in program order (``"program"``).
+        schedule: engines go in ``program`` order, or take what may start (``reorder``, or after passes ``compiler``).
         throttle: whether the tensor engine begins at a lower clock, on chips that do so, until it is busy enough.
         replay: whether a launch like an earlier one executes that one's record again where the kernel's Python cannot
             do anything else (:mod:`neurosim.replay`); ``Result.replayed`` and ``Result.unreplayable`` say what came

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from neurosim.dependences import Operands
 from neurosim.engines import Memory
-from neurosim.program import Program
 from neurosim.timing.timeline import Timeline
 
 Ints = NDArray[np.int64]
@@ -21,7 +20,7 @@ class Lives:
     """Tensors of one memory and core in the order of their first write. Arrays are by tensor.
 
     Attributes:
-        storages: indices of ``Program.storages``.
+        storages: indices of ``storages`` of the program as it was executed (``Timeline.compiled``).
         start_ps, end_ps: from the start of the first write to the completion of the last access.
         size_bytes: of each partition.
         place_bytes: where each could lie: the lowest gap at its start. Tiles have no addresses, so that is a picture.
@@ -38,15 +37,15 @@ class Lives:
         return _steps(self.start_ps, self.end_ps, self.size_bytes)
 
 
-def lives(program: Program, timeline: Timeline, memory: Memory) -> Lives:
+def lives(timeline: Timeline, memory: Memory) -> Lives:
     """Return when each tensor of an on-chip memory was in it, on the timeline's core."""
-    chosen, start, end, sizes = _spans(program, timeline, memory)
+    chosen, start, end, sizes = _spans(timeline, memory)
     return Lives(chosen, start, end, sizes, _place(start, end, sizes))
 
 
-def usage(program: Program, timeline: Timeline, memory: Memory) -> tuple[Ints, Ints]:
+def usage(timeline: Timeline, memory: Memory) -> tuple[Ints, Ints]:
     """Return times, rising, and the bytes of each partition of an on-chip memory in use from each of them on."""
-    _, start, end, sizes = _spans(program, timeline, memory)
+    _, start, end, sizes = _spans(timeline, memory)
     return _steps(start, end, sizes)
 
 
@@ -59,13 +58,13 @@ def _steps(start_ps: Ints, end_ps: Ints, size_bytes: Ints) -> tuple[Ints, Ints]:
     return moments, used[len(order) - 1 - last]
 
 
-def _spans(program: Program, timeline: Timeline, memory: Memory) -> tuple[Ints, Ints, Ints, Ints]:
+def _spans(timeline: Timeline, memory: Memory) -> tuple[Ints, Ints, Ints, Ints]:
     """Return tensors by their first write, the start of that, the end of the last access, bytes of each partition."""
+    program, records = timeline.compiled.program, timeline.compiled.records
     operands = Operands.of(program)
-    mine = np.zeros(len(program), dtype=bool)
-    mine[timeline.records] = True
+    mine = np.isin(records, timeline.records)
     accesses = mine[operands.record]
-    storage, record = operands.storage[accesses], operands.record[accesses]
+    storage, record = operands.storage[accesses], records[operands.record[accesses]]
     is_write = operands.is_write(program)[accesses]
     count = len(program.storages)
     start = np.full(count, np.iinfo(np.int64).max)

@@ -37,6 +37,7 @@ from neurosim.report.trace.arrows import Arrows
 from neurosim.report.trace.counters import counters
 from neurosim.report.trace.filling import HEX, SEPARATOR, THOUSANDTHS, Forms, hole
 from neurosim.report.trace.texts import Text, Texts
+from neurosim.timing.passes import unchanged
 from neurosim.timing.timeline import ENGINES, REASONS, Ints, Op, Timeline
 from neurosim.writing import compressed, replacing
 
@@ -101,7 +102,8 @@ def write_trace(
     """
     options = options or TraceOptions()
     _check(options, program, timelines)
-    texts, arrows = Texts(program), Arrows(program)
+    compiled = next((timeline.compiled for timeline in timelines.values()), unchanged(program))
+    texts, arrows = Texts(program), Arrows(compiled)
     metadata = _metadata(timelines, chip, kernel_name, options) | {"nki_version": str(program.nki_version)}
     opening = json.dumps({"metadata": metadata, "displayTimeUnit": "ns"})
     with replacing(path) as raw, compressed(raw, str(path).endswith(".gz")) as file:

@@ -167,7 +167,7 @@ def plot_memory(program: Program, timeline: Timeline, chip: Chip, path: str | Pa
         (chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes),
         strict=True,
     ):
-        moments, used = usage(program, timeline, memory)
+        moments, used = usage(timeline, memory)
         times = np.concatenate([[0], moments, [timeline.makespan_ps]]) / 1e6
         kib = np.concatenate([[0], used, [0]]) / 1024
         axes.fill_between(times, kib, step="post", color=UNIT_COLORS["tensor"], alpha=0.5, linewidth=0)

@@ -200,11 +200,19 @@ class ProvenanceSummary(TypedDict):
     figures: list[InfluenceSummary]
 
 
+class LeftOutSummary(TypedDict):
+    """What a compiler leaves out, as it is on the chip already: loads, and the bytes that they would read from HBM."""
+
+    loads: int
+    read_bytes: int
+
+
 class CoreSummary(TypedDict):
     """One core of a launch. Its ``makespan_ps`` ends with its last completion, and its engines' accounts with it."""
 
     core: int
     instructions: int
+    left_out: LeftOutSummary
     makespan_ps: int
     engines: dict[str, EngineSummary]
     hbm: HbmSummary
@@ -218,10 +226,11 @@ class Summary(TypedDict):
 
     Of several cores, ``core`` is the one that ends last: the makespan, ``engines``, ``lines`` and
     ``provenance`` are its own.
-    ``instructions``, ``hbm``, ``flops``, ``mfu``, ``mbu`` and ``roofline`` are of all cores together, over that
-    makespan, with all their engines and the HBM that they share; ``sbuf`` and ``psum`` are those of the fullest core.
-    ``cores`` has the part of each. ``schedule`` says in which order engines took their instructions: ``compiler`` or
-    ``program``; ``throttle``, whether the tensor engine was throttled until it was busy enough, on chips that do so.
+    ``instructions``, ``left_out``, ``hbm``, ``flops``, ``mfu``, ``mbu`` and ``roofline`` are of all cores together,
+    over that makespan, with all their engines and the HBM that they share; ``sbuf`` and ``psum`` are those of the
+    fullest core. ``cores`` has the part of each. ``schedule`` is the one that engines followed: ``compiler``,
+    ``reorder`` or ``program``; ``instructions`` are those that were executed, without the ``left_out`` ones;
+    ``throttle`` says whether the tensor engine was throttled until it was busy enough, on chips that do so.
     ``critical_path`` is the kernel's, through all cores. Only where that is asked for, ``what_if`` has the answers to
     questions, ``what_ifs`` those that are worth asking of any kernel by gain, and ``advice`` what could be better.
     """
@@ -238,6 +247,7 @@ class Summary(TypedDict):
     tensors: list[TensorSummary]
     notes: dict[str, str]
     instructions: int
+    left_out: LeftOutSummary
     launch_ps: int
     makespan_ps: int
     total_ps: int

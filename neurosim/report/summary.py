@@ -20,6 +20,7 @@ from neurosim.report.schema import (
     EngineSummary,
     HbmSummary,
     InfluenceSummary,
+    LeftOutSummary,
     ProvenanceSummary,
     RooflineSummary,
     SpaceSummary,
@@ -55,6 +56,7 @@ def kernel_summary(
         result["critical_path"] = path_lines(program, timelines)[:LINES]
         result["cores"] = [_core(program, timeline, chip) for timeline in every]
         result["instructions"] = sum(core["instructions"] for core in result["cores"])
+        result["left_out"] = _left_out(program, every)
         result["hbm"] = _hbm(every, chip)
         result["flops_by_dtype"] = _flops_by_dtype(every)
         result["flops"] = sum(result["flops_by_dtype"].values())
@@ -91,6 +93,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
         "tensors": _tensors(program),
         "notes": program.notes | _loop_notes(program) | _chip_notes(chip),
         "instructions": own["instructions"],
+        "left_out": own["left_out"],
         "launch_ps": timeline.launch_ps,
         "makespan_ps": timeline.makespan_ps,
         "total_ps": timeline.total_ps,
@@ -119,6 +122,7 @@ def _core(program: Program, timeline: Timeline, chip: Chip, costs: Costs | None 
     return {
         "core": timeline.core,
         "instructions": len(timeline.records),
+        "left_out": _left_out(program, [timeline]),
         "makespan_ps": timeline.makespan_ps,
         "engines": {name: _engine(timeline, name, waits_for.get(name, {}), found[name]) for name in timeline.units},
         "hbm": _hbm([timeline], chip),
@@ -189,6 +193,20 @@ def _space(peak: Peak) -> SpaceSummary:
         "capacity_partition_bytes": peak.limit_bytes,
         "filled": peak.filled,
     }
+
+
+def _left_out(program: Program, timelines: Sequence[Timeline]) -> LeftOutSummary:
+    """Return what a compiler leaves out, of all cores."""
+    records = np.concatenate([timeline.left_out for timeline in timelines])
+    ids = np.array(program.signature_ids, dtype=np.int64)[records]
+    counts = np.bincount(ids, minlength=len(program.signatures)).tolist()
+    read = sum(
+        count * item.read_bytes
+        for signature, count in zip(program.signatures, counts, strict=True)
+        for item in signature.work
+        if isinstance(item, Transfer)
+    )
+    return {"loads": len(records), "read_bytes": read}
 
 
 def _makespan_ps(timelines: Sequence[Timeline]) -> int:

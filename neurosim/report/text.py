@@ -23,6 +23,8 @@ LINES = 5
 DECISIVE = 0.8
 """Share of the time that an engine is busy for the report to call it the limit."""
 TENSORS = 6
+_ORDERS = {"program": ", engines in program order", "reorder": ", without a compiler's passes"}
+"""How a schedule is named that is not the usual one."""
 FIGURES = 3
 
 
@@ -81,7 +83,7 @@ def _time(summary: Summary) -> str:
     parts = f"{total} = launch {launch} + kernel {kernel}" if summary["launch_ps"] else f"{kernel} without a launch"
     if len(summary["cores"]) > 1:
         return f"{parts}, which ends with core {summary['core']}"
-    order = ", engines in program order" * (summary["schedule"] == "program")
+    order = _ORDERS.get(summary["schedule"], "")
     return f"{parts}{order}; shares below are of the kernel's {kernel}"
 
 
@@ -100,8 +102,17 @@ def _hbm(summary: Summary) -> str:
     return (
         f"read {units.decimal(hbm['read_bytes'], 'B')} at {units.digits(hbm['read_gb_per_s'])} GB/s, "
         f"wrote {units.decimal(hbm['written_bytes'], 'B')} at {units.digits(hbm['written_gb_per_s'])} GB/s; "
-        f"MBU {units.percent(summary['mbu'])} of {units.digits(hbm['peak_gb_per_s'])} GB/s"
+        f"MBU {units.percent(summary['mbu'])} of {units.digits(hbm['peak_gb_per_s'])} GB/s{_left_out(summary)}"
     )
+
+
+def _left_out(summary: Summary) -> str:
+    """Say what a compiler would not load again."""
+    left_out = summary["left_out"]
+    if not left_out["loads"]:
+        return ""
+    loads = "1 load" if left_out["loads"] == 1 else f"{left_out['loads']} loads"
+    return f"; {loads} of {units.decimal(left_out['read_bytes'], 'B')} left out, on the chip already"
 
 
 def _roofline(summary: Summary) -> str:

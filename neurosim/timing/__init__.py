@@ -57,5 +57,5 @@ def time(
             advice=f"run the kernel on {chip.name}: rules and results may differ there",
         )
     launch_ps = launch_overhead_ps(launch_overhead, chip)
-    cores, tables = run(program, chip, schedule, throttle=throttle)
-    return timelines(program, chip, cores, tables, schedule=schedule, throttle=throttle, launch_ps=launch_ps)
+    scheduled = run(program, chip, schedule, throttle=throttle)
+    return timelines(scheduled, chip, schedule=schedule, throttle=throttle, launch_ps=launch_ps)

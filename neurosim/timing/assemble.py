@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from neurosim.chip import Chip
 from neurosim.program import Program
 from neurosim.timing.events.tables import Table, Tables
+from neurosim.timing.passes import Compiled
+from neurosim.timing.schedule import Scheduled
 from neurosim.timing.timeline import (
     ENGINES,
     OP_DTYPE,
@@ -24,35 +26,34 @@ from neurosim.timing.timeline import (
 )
 from neurosim.work import Matmul, Transfer
 
+_COLUMNS: Final = (
+    ("start_ps", -1, np.int64),
+    ("complete_ps", -1, np.int64),
+    ("data_ps", -1, np.int64),
+    ("reason", Stall.NONE, np.int8),
+    ("waited_for", -1, np.int64),
+    ("queued_behind", -1, np.int64),
+)
+"""Of a timeline, by record: name, what stands where there is nothing, type."""
+
 
 def timelines(
-    program: Program,
-    chip: Chip,
-    cores: tuple[int, ...],
-    tables: Tables,
-    *,
-    schedule: str,
-    throttle: bool,
-    launch_ps: int,
+    scheduled: Scheduled, chip: Chip, *, schedule: str, throttle: bool, launch_ps: int
 ) -> dict[int, Timeline]:
-    """Return a timeline per core."""
+    """Return a timeline per core, whose records are those of the program before it was compiled."""
+    compiled, cores, tables = scheduled
     names, every = unit_names(chip), tables.records
     owners = every.unit // len(ENGINES)
-    signatures = np.array(program.signature_ids, dtype=np.int64)
-    columns: dict[str, Any] = {
-        "start_ps": every.start_ps.copy(),
-        "complete_ps": every.complete_ps.copy(),
-        "data_ps": every.data_ps.copy(),
-        "reason": every.reason.astype(np.int8),
-        "waited_for": every.waited_for.astype(np.int64),
-        "queued_behind": every.queued_behind.astype(np.int64),
-    }
+    signatures = np.array(compiled.program.signature_ids, dtype=np.int64)
+    left_out, columns = _by_record(compiled, tables)
+    owner_of_left_out = owners[np.searchsorted(compiled.records, compiled.stand_ins[left_out])]
     logs = [np.asarray(tables.ops)[: tables.totals[0].ops], np.asarray(tables.moves)[: tables.totals[0].moves]]
     result = {}
     for index, core in enumerate(cores):
-        records = np.flatnonzero(owners == index)
+        executed = np.flatnonzero(owners == index)
         ops = arrange(_ops(*(log if len(cores) == 1 else log[owners[log["record"]] == index] for log in logs)))
-        makespan_ps = max(int(columns["complete_ps"][records].max(initial=0)), int(ops["end_ps"].max(initial=0)))
+        ops["record"] = compiled.records[ops["record"]]
+        makespan_ps = max(int(every.complete_ps[executed].max(initial=0)), int(ops["end_ps"].max(initial=0)))
         result[core] = Timeline(
             core=core,
             chip=chip,
@@ -63,11 +64,31 @@ def timelines(
             units=names,
             ops=ops,
             engines=accounts(ops, names, makespan_ps),
-            records=records,
+            records=compiled.records[executed],
+            left_out=left_out[owner_of_left_out == index],
+            compiled=compiled,
             **columns,
-            **_totals(program, chip, signatures[records]),
+            **_totals(compiled.program, chip, signatures[executed]),
         )
     return result
+
+
+def _by_record(compiled: Compiled, tables: Tables) -> tuple[Ints, dict[str, Any]]:
+    """Return the records that are left out, and columns by record: these complete with the one that stands for them."""
+    every = tables.records
+    records, count = compiled.records, len(compiled.stand_ins)
+    columns: dict[str, Any] = {}
+    for name, none, form in _COLUMNS:
+        values = every[name].astype(form)
+        if name in ("waited_for", "queued_behind"):
+            values = np.where(values >= 0, records[values], -1)
+        columns[name] = np.full(count, none, dtype=form)
+        columns[name][records] = values
+    left_out = np.flatnonzero(compiled.stand_ins != np.arange(count))
+    stand_ins = compiled.stand_ins[left_out]
+    columns["start_ps"][left_out] = columns["complete_ps"][left_out] = columns["complete_ps"][stand_ins]
+    columns["waited_for"][left_out] = stand_ins
+    return left_out, columns
 
 
 def _ops(done: Table, moves: Table) -> NDArray[Any]:

@@ -16,8 +16,9 @@ class TimingOptions(NamedTuple):
     Attributes:
         launch_overhead: what counts beside the kernel's body, as an item of its own: what ``nki.benchmark`` measures
             more (``True``, ``"benchmark"``), what a profile's total time holds more (``"profile"``), or nothing.
-        schedule: ``"program"``, where each engine takes its instructions in program order, or ``"compiler"``, where it
-            takes whatever may start, first what comes first in the program: see ``timing/events/loop.py``.
+        schedule: ``"program"``, where each engine takes its instructions in program order; ``"reorder"``, where it
+            takes whatever may start, first what comes first in the program (``timing/events/loop.py``); or
+            ``"compiler"``, where it does so after a compiler's passes (``timing/passes``).
         throttle: whether the tensor engine begins at a lower clock, on chips that do so, and stays there until it is
             busy enough.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,33 +17,50 @@ from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.loop import run
 from neurosim.timing.events.tables import Tables
 from neurosim.timing.lower import lower
+from neurosim.timing.passes import Compiled, compiled, unchanged
 from neurosim.timing.placement import placed, recorded
 
-WINDOWS: Final = {"program": 1, "compiler": 1 << 30}
+WINDOWS: Final = {"program": 1, "reorder": 1 << 30, "compiler": 1 << 30}
 """By name of a schedule, how many records an engine may look at, beginning with the first that is not issued."""
 
 
-def schedule(
-    program: Program, chip: Chip, order: str, *, throttle: bool, edit: Edit = UNCHANGED
-) -> tuple[tuple[int, ...], Tables]:
-    """Return a program's cores, and its tables with all times filled in; with an ``edit``, of what it makes of it.
+class Scheduled(NamedTuple):
+    """A program with all times.
+
+    Attributes:
+        compiled: what was executed of it.
+        cores: numbers of its cores.
+        tables: of what was executed.
+    """
+
+    compiled: Compiled
+    cores: tuple[int, ...]
+    tables: Tables
+
+
+def schedule(program: Program, chip: Chip, order: str, *, throttle: bool, edit: Edit = UNCHANGED) -> Scheduled:
+    """Return a program with all times filled in, by the rule of a schedule; with an ``edit``, what it makes of it.
 
     Raises:
         SimulatorBug: a record can never start.
     """
     with _collection_paused():
-        placement = placed(program, chip) if order == "compiler" else recorded(program)
-        cores, tables = lower(program, placement, chip, WINDOWS[order], throttle=throttle, edit=edit)
+        executed = compiled(program, chip) if order == "compiler" else unchanged(program)
+        placement = recorded(program) if order == "program" else placed(executed.program, chip)
+        if edit.gone is not None:
+            edit = replace(edit, gone=edit.gone[executed.records])
+        cores, tables = lower(executed.program, placement, chip, WINDOWS[order], throttle=throttle, edit=edit)
         run(tables)
     waiting = np.flatnonzero(tables.records["complete_ps"] < 0)
     if len(waiting):
-        raise SimulatorBug(f"timing: record {waiting[0]} can never start", advice="report it with the program")
-    return cores, tables
+        record = executed.records[waiting[0]]
+        raise SimulatorBug(f"timing: record {record} can never start", advice="report it with the program")
+    return Scheduled(executed, cores, tables)
 
 
 def makespan_ps(program: Program, chip: Chip, order: str, *, throttle: bool, edit: Edit = UNCHANGED) -> int:
     """Return when the last core is through, as its timeline would say, without making one."""
-    _, tables = schedule(program, chip, order, throttle=throttle, edit=edit)
+    tables = schedule(program, chip, order, throttle=throttle, edit=edit).tables
     totals = tables.totals[0]
     ends = tables.records["complete_ps"], tables.ops["end_ps"][: totals.ops], tables.moves["end_ps"][: totals.moves]
     return max(int(column.max(initial=0)) for column in ends)

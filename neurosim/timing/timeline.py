@@ -19,6 +19,7 @@ from neurosim.timing.events.names import ENGINES as ENGINES
 from neurosim.timing.events.names import REASONS as REASONS
 from neurosim.timing.events.names import Op as Op
 from neurosim.timing.events.names import Stall as Stall
+from neurosim.timing.passes import Compiled
 from neurosim.work import Matmul
 
 Ints = NDArray[np.int64]
@@ -74,8 +75,12 @@ class Timeline:
         units: names of the engines, in the order of ``ops["unit"]``.
         ops: structured array (``OP_DTYPE``), by unit, then by start.
         engines: an account per name of ``units``.
-        records: indices of this core's records.
-        start_ps: by record of the program (of any core), when its engine took it.
+        records: indices of this core's records, without those that were left out.
+        left_out: records that a compiler leaves out, as an earlier one left the same behind (``timing/passes``): none
+            in program order.
+        compiled: what a compiler made of the program.
+        start_ps: by record of the program (of any core), when its engine took it; of one that was left out, when the
+            result of the other, which it ``waited_for``, could be used.
         complete_ps: by record, when its result can be used, on its own engine or in memory.
         data_ps: by record, when the first data of a DMA reaches the DMA engines, -1 for the rest.
         reason: by record, the :class:`Stall` that decided its start; NONE when it was its engine.
@@ -96,6 +101,8 @@ class Timeline:
     ops: NDArray[Any]
     engines: Mapping[str, Account]
     records: Ints
+    left_out: Ints
+    compiled: Compiled
     start_ps: Ints
     complete_ps: Ints
     data_ps: Ints

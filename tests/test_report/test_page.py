@@ -62,7 +62,7 @@ def test_memory_over_time(result):
         (Memory.sbuf, chip.sbuf.partition_bytes),
         (Memory.psum, chip.psum.banks * chip.psum.bank_bytes),
     ):
-        found = lives(result.program, result.timeline, memory)
+        found = lives(result.timeline, memory)
         moments, used = found.steps()
         assert used.max() <= limit
         assert used[-1] == 0
@@ -170,7 +170,8 @@ def test_in_a_browser(browser, page):
 def test_the_browser_thins_as_python_does(browser, tmp_path):
     """The page opens with what Python kept; after zooming in and out, the browser keeps the very same."""
     kernel = load_kernel(f"{packaged_kernel('matmul_ladder.py')}:matmul_tiled")
-    neurosim.profile(kernel, values=False)(*[neurosim.spec((4096, 1024), "bfloat16")] * 2).html(tmp_path / "p.html")
+    profiled = neurosim.profile(kernel, values=False, schedule="reorder")  # with all loads that its source has
+    profiled(*[neurosim.spec((4096, 1024), "bfloat16")] * 2).html(tmp_path / "p.html")
     tab = browser.new_page(viewport={"width": 1300, "height": 900})
     tab.goto((tmp_path / "p.html").as_uri())
     tab.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle", timeout=60_000)

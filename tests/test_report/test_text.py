@@ -39,6 +39,7 @@ def summary() -> dict[str, Any]:
             {"name": "out", "role": "output", "shape": [2048, 2048], "dtype": "bfloat16"},
         ],
         "instructions": 2240,
+        "left_out": {"loads": 0, "read_bytes": 0},
         "launch_ps": 13_500_000,
         "makespan_ps": makespan,
         "total_ps": makespan + 13_500_000,

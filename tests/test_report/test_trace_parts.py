@@ -72,7 +72,7 @@ def test_counters_add_up_to_what_the_timeline_says(result: neurosim.Result) -> N
     assert total(found["MFU"]) / 100 == pytest.approx(timeline.mfu * timeline.makespan_ps, rel=1e-9)
     assert 0 < found["MFU"].values.max() <= 100 + 1e-6
     for memory in (Memory.sbuf, Memory.psum):
-        moments, used = lives(result.program, timeline, memory).steps()
+        moments, used = lives(timeline, memory).steps()
         assert found[memory.label].times_ps.tolist() == moments.tolist()
         assert found[memory.label].values.tolist() == used.tolist()
 
@@ -102,7 +102,7 @@ def test_a_windows_traffic_is_that_of_the_ops_within_it(result: neurosim.Result)
 
 def test_space_in_a_part_of_the_time_begins_with_what_was_there(result: neurosim.Result) -> None:
     timeline = result.timeline
-    moments, used = lives(result.program, timeline, Memory.sbuf).steps()
+    moments, used = lives(timeline, Memory.sbuf).steps()
     middle = len(moments) // 2
     between = int(moments[middle] + moments[middle + 1]) // 2
     part = by_name(counters(result.program, timeline, between, int(moments[middle + 3])))["SBUF"]

@@ -101,7 +101,14 @@ def check_order(program, timeline):
     assert (timeline.complete_ps >= timeline.start_ps).all()
 
 
-def check_dependences(program, timeline, chip):
+def executed(timeline):
+    """Return the program that was executed, and when its records started and completed."""
+    program, records = timeline.compiled.program, timeline.compiled.records
+    return program, timeline.start_ps[records], timeline.complete_ps[records]
+
+
+def check_dependences(timeline, chip):
+    program, start_ps, complete_ps = executed(timeline)
     found = dependences(program)
     semaphore_ps = round(chip.sync.semaphore_ns * 1000)
     own_semaphore_ps = round(chip.sync.own_semaphore_ns * 1000)
@@ -110,26 +117,27 @@ def check_dependences(program, timeline, chip):
         for producer, kind in found.of(record):
             is_dma = isinstance(work[producer].work[0], Transfer)
             is_local = work[producer].engine == work[record].engine and not is_dma
-            ready = timeline.complete_ps[producer] + (own_semaphore_ps if is_local else semaphore_ps)
+            ready = complete_ps[producer] + (own_semaphore_ps if is_local else semaphore_ps)
             if is_local and kind in (Dependence.WAR, Dependence.WAW):
-                ready = timeline.start_ps[producer]
-            assert timeline.start_ps[record] >= ready
+                ready = start_ps[producer]
+            assert start_ps[record] >= ready
 
 
-def check_space(program, timeline, chip):
+def check_space(timeline, chip):
     """At no time do the tiles in SBUF or PSUM take more than there is."""
+    program, start_ps, complete_ps = executed(timeline)
     life = lifetimes(program)
     ends = defaultdict(int)
     for record in program:
         for storage, _ in record.slots:
-            ends[storage] = max(ends[storage], int(timeline.complete_ps[record.index]))
+            ends[storage] = max(ends[storage], int(complete_ps[record.index]))
     limits = {Memory.sbuf: chip.sbuf.partition_bytes, Memory.psum: chip.psum.banks * chip.psum.bank_bytes}
     for memory, limit in limits.items():
         events = []
         for storage, record in life.first_write.items():
             if program.storages[storage].memory is memory:
                 size = life.size_bytes[storage]
-                events += [(int(timeline.start_ps[record]), 1, size), (ends[storage], 0, -size)]
+                events += [(int(start_ps[record]), 1, size), (ends[storage], 0, -size)]
         in_use = itertools.accumulate(size for _, _, size in sorted(events))
         assert max(in_use, default=0) <= limit
 
@@ -150,8 +158,8 @@ def test_every_schedule_is_sound(new_builder, trn2, plan, spare):
         (timeline,) = time(program, chip, schedule=schedule).values()
         check_accounts(timeline)
         check_order(program, timeline)
-        check_dependences(program, timeline, chip)
-        check_space(program, timeline, chip)
+        check_dependences(timeline, chip)
+        check_space(timeline, chip)
         again = time(program, chip, schedule=schedule)[0]
         assert (again.ops == timeline.ops).all()
         for record in range(len(program)):

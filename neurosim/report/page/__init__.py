@@ -61,7 +61,9 @@ def page(program: Program, timelines: Mapping[int, Timeline], chip: Chip, summar
         timeline = timelines[core]
         time = figures.timeline_figure(bars(program, timeline), timeline.makespan_ps)
         spaces = [
-            figures.occupancy_figure(name.upper(), lives(program, timeline, memory), program, limit, time.x_range)
+            figures.occupancy_figure(
+                name.upper(), lives(timeline, memory), timeline.compiled.program, limit, time.x_range
+            )
             for name, memory, limit in (
                 ("sbuf", Memory.sbuf, chip.sbuf.partition_bytes),
                 ("psum", Memory.psum, chip.psum.banks * chip.psum.bank_bytes),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.dependences import Dependence, dependences
-from neurosim.program import Program
 from neurosim.report.trace.filling import SEPARATOR, THOUSANDTHS, Forms, hole
+from neurosim.timing.passes import Compiled
 from neurosim.timing.timeline import Op
 
 Ints = NDArray[np.int64]
@@ -28,11 +28,11 @@ _FORMS: Final = tuple(
 class Arrows:
     """Collects where each record's ops are drawn, and then draws arrows between those that are."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, compiled: Compiled) -> None:
+        self._compiled = compiled
         # Start and thread in one number: of a record's ops the first to start takes, the last to start has made.
-        self._takes: Ints = np.full(len(program), _NEVER)
-        self._makes: Ints = np.full(len(program), -1)
+        self._takes: Ints = np.full(len(compiled.stand_ins), _NEVER)
+        self._makes: Ints = np.full(len(compiled.stand_ins), -1)
 
     def drawn(self, ops: NDArray[Any], thread: Ints) -> None:
         """Note on which thread each op is drawn. A transfer takes nothing: the trigger of its DMA did."""
@@ -44,12 +44,12 @@ class Arrows:
     def lines(self, per_process: int) -> Iterator[memoryview]:
         """Yield the arrows, some at a time. Threads are counted within processes of so many."""
         forms = Forms(_FORMS)
-        found = dependences(self._program)
+        found, records = dependences(self._compiled.program), self._compiled.records
         reads = np.flatnonzero(found.kinds == Dependence.RAW)
         for begin in range(0, len(reads), _CHUNK):
             edges = reads[begin : begin + _CHUNK]
             consumers = np.searchsorted(found.starts, edges, side="right") - 1
-            ends = np.stack([self._makes[found.producers[edges]], self._takes[consumers]], axis=1)
+            ends = np.stack([self._makes[records[found.producers[edges]]], self._takes[records[consumers]]], axis=1)
             shown = (ends[:, 0] >= 0) & (ends[:, 1] != _NEVER)
             place = ends[shown].reshape(-1)
             thread = place & _THREADS

@@ -57,7 +57,7 @@ def counters(program: Program, timeline: Timeline, first_ps: int = 0, last_ps: i
     """
     found = []
     for memory in (Memory.sbuf, Memory.psum):
-        times_ps, used = usage(program, timeline, memory)
+        times_ps, used = usage(timeline, memory)
         label = f"{memory.label} [bytes of each partition]"
         found.append(_clipped(Counter(label, memory.name, times_ps, used.astype(np.float64)), first_ps, last_ps))
     windows = _Windows(first_ps, max(timeline.makespan_ps if last_ps is None else last_ps, first_ps + 1))

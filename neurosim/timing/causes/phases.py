@@ -154,18 +154,19 @@ def waits(program: Program, timeline: Timeline, records: Ints, reason: NDArray[A
     cause: Ints = np.array(OF_STALL, dtype=np.int64)[reason]
     waiting = np.flatnonzero(reason == Stall.BUFFER)
     if len(waiting):
-        memories = _takes(program)
+        memories = _takes(timeline)
         for index in waiting.tolist():
             memory = _scarce(program, memories[int(records[index])], int(timeline.waited_for[records[index]]))
             cause[index] = NUMBERS["psum_space" if memory is Memory.psum else "sbuf_space"]
     return cause
 
 
-def _takes(program: Program) -> dict[int, set[Memory]]:
+def _takes(timeline: Timeline) -> dict[int, set[Memory]]:
     """Return, by record, the memories in which it takes space."""
+    executed, records = timeline.compiled.program, timeline.compiled.records.tolist()
     found: dict[int, set[Memory]] = {}
-    for storage, record in lifetimes(program).first_write.items():
-        found.setdefault(record, set()).add(program.storages[storage].memory)
+    for storage, record in lifetimes(executed).first_write.items():
+        found.setdefault(records[record], set()).add(executed.storages[storage].memory)
     return found
 
 

@@ -1,0 +1,53 @@
+"""A program without the records that are left out, and with its tiles renamed; the rest of timing takes it as any."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neurosim.program import Program
+from neurosim.storages import Storages
+from neurosim.timing.passes.operands import Bools, Columns, Ints
+
+
+def rewritten(program: Program, columns: Columns, storages: Ints, infos: Storages, kept: Bools) -> Program:
+    """Return a program of the kept records, whose operands are in the given storages.
+
+    It shares signatures, stacks, trips and notes with the program that it was made from.
+    """
+    made = Program(program.chip_name, program.generation, program.nki_version)
+    made.signatures, made.stacks, made.trips, made.notes = (
+        program.signatures,
+        program.stacks,
+        program.trips,
+        program.notes,
+    )
+    made.storages = infos
+    for name in ("signature_ids", "cores", "stack_ids", "blocks", "trip_ids"):
+        column = getattr(program, name)
+        setattr(made, name, _array(column.typecode, np.array(column)[kept]))
+    rows = kept[columns.record]
+    slots = np.stack([storages[rows], columns.offset[rows]], axis=1).reshape(-1)
+    made.slots = _array("q", slots)
+    starts = np.zeros(int(kept.sum()) + 1, dtype=np.int64)
+    counts = np.bincount(columns.record, minlength=len(program))
+    np.cumsum(2 * counts[kept], out=starts[1:])
+    made.slot_starts = _array("q", starts)
+    places = np.cumsum(kept) - 1
+    made.names = {int(places[record]): name for record, name in program.names.items() if kept[record]}
+    made.edges = _moved(program.edges, places)
+    made.meetings = [(int(places[first]), count) for first, count in program.meetings]
+    return made
+
+
+def _moved(edges: Iterable[tuple[int, int]], places: Ints) -> list[tuple[int, int]]:
+    return [(int(places[consumer]), int(places[producer])) for consumer, producer in edges]
+
+
+def _array(typecode: str, values: NDArray[np.generic]) -> array[int]:
+    made = array(typecode)
+    made.frombytes(np.ascontiguousarray(values, dtype=np.dtype(typecode)).tobytes())
+    return made
