@@ -518,7 +518,7 @@ def _unknown(where: str, path: str) -> ConfigurationError:
 
 def _suggest(name: str, known: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(name, known, n=3)
-    return "did you mean " + " or ".join(close) + "?" if close else ""
+    return "did you mean " + " or ".join(close) + "?" if close else f"it is one of {len(known)}: {', '.join(known)}"
 
 
 _Section = TypeVar("_Section")
