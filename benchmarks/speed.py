@@ -3,6 +3,7 @@
     python benchmarks/speed.py [--size 2048] [--repeats 5]
     python benchmarks/speed.py --timing [--records 1000000]
     python benchmarks/speed.py --trace [--records 1000000]
+    python benchmarks/speed.py --page [--records 100000]
 
 These are wall times of this machine, not simulated times. The budget is 8 times NumPy's at size 2048. Peak memory is
 that of a process that runs the simulator once and nothing else.
@@ -31,6 +32,8 @@ AGAIN_BUDGET_S = 0.3
 """For timing a program of 100,000 records again, on a changed chip."""
 TRACE_BUDGET_S = 30
 """For writing a trace of 1,000,000 records."""
+PAGE_BUDGET_S, PAGE_BUDGET_MB = 3, 20
+"""For a page of 100,000 records: from navigation to a zoom that is answered, in a headless Chromium."""
 SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """Settings that make NumPy's matmul slower, and the ratio look better than it is."""
 
@@ -241,6 +244,55 @@ def traced(path: str, trace: str) -> None:
     )
 
 
+def measure_page(records: int) -> None:
+    """Print how large the page of a long program is, and how long a headless Chromium takes until it answers."""
+    import shutil
+
+    import neurosim  # noqa: F401  (makes nki importable)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "page.html")
+        result = long_program(records)
+        start = time.perf_counter()
+        result.html(path)
+        print(
+            f"page of {len(result.program)} records: {time.perf_counter() - start:.1f} s to write, "
+            f"{path.stat().st_size / 1e6:.1f} MB (budget {PAGE_BUDGET_MB} for 100,000)"
+        )
+        chromium = shutil.which("chromium") or shutil.which("google-chrome")
+        if chromium is None:
+            print("no Chromium is on PATH to open it")
+            return
+        opened = [answered(path, chromium) for _ in range(3)]
+    shown, zoomed = min(opened, key=lambda times: times[1])
+    print(
+        f"in a headless Chromium, the best of three: {shown:.1f} s until it is drawn, {zoomed:.1f} s until a zoom is "
+        f"answered (budget {PAGE_BUDGET_S} for 100,000)"
+    )
+
+
+def answered(page: Path, chromium: str) -> tuple[float, float]:
+    """Return the seconds from navigation until the page is drawn, and until a turn of the wheel has zoomed it."""
+    from playwright.sync_api import sync_playwright
+
+    plot = "Bokeh.documents[0].roots()[0]"
+    span = f"{plot}.x_range.end - {plot}.x_range.start"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        tab = browser.new_page(viewport={"width": 1300, "height": 900})
+        start = time.perf_counter()
+        tab.goto(page.as_uri(), wait_until="commit")
+        tab.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle", timeout=300_000)
+        shown = time.perf_counter() - start
+        whole = tab.evaluate(span)
+        tab.mouse.move(700, 400)
+        tab.mouse.wheel(0, -400)
+        tab.wait_for_function(f"{span} < {whole}", timeout=300_000)
+        zoomed = time.perf_counter() - start
+        browser.close()
+    return shown, zoomed
+
+
 def peak_mib() -> float:
     """Return this process's peak memory. Linux's ``ru_maxrss`` remembers that of the process that started this one."""
     status = Path("/proc/self/status")
@@ -271,7 +323,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--timing", action="store_true", help="the speed of timing alone, on a long program")
     parser.add_argument("--trace", action="store_true", help="the speed of writing a trace, of a long program")
-    parser.add_argument("--records", type=int, default=1_000_000, help="of that program")
+    parser.add_argument("--page", action="store_true", help="the size and speed of a page, of a long program")
+    parser.add_argument("--records", type=int, help="of that program; 1,000,000, of a page 100,000")
     parser.add_argument("--scheduled", help=argparse.SUPPRESS)
     parser.add_argument("--traced", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
@@ -288,10 +341,13 @@ def main() -> None:
         return
     describe_machine()
     if options.timing:
-        measure_timing(options.records)
+        measure_timing(options.records or 1_000_000)
+        return
+    if options.page:
+        measure_page(options.records or 100_000)
         return
     if options.trace:
-        measure_trace(options.records)
+        measure_trace(options.records or 1_000_000)
         return
     measure(options.size, options.repeats)
     measure_memory(options.size)

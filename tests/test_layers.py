@@ -618,7 +618,7 @@ ROWS = (
     Row(
         "benchmarks",
         own=("neurosim",),
-        packages=("numpy", "scipy", "rich", "threadpoolctl", "nki", "speed", "validation"),
+        packages=("numpy", "scipy", "rich", "threadpoolctl", "playwright", "nki", "speed", "validation"),
         siblings=False,
     ),
     Row("benchmarks.profiles", own=("neurosim",), packages=("rich",), siblings=False),
