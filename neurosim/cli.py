@@ -29,6 +29,7 @@ from neurosim.command_outputs import (
     Part,
     Perfetto,
     check_places,
+    check_plot,
 )
 from neurosim.diff_command import diff
 from neurosim.errors import ConfigurationError, NeurosimError
@@ -213,7 +214,8 @@ def precision(
     """Run one kernel on random inputs beside float64 and print where its errors are born."""
     import neurosim
 
-    check_places(json_file, plot)
+    check_places(json_file)
+    check_plot(plot)
     positional, named = parse_arguments(arguments or [], seed)
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)

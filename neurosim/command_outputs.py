@@ -129,6 +129,19 @@ class Outputs:
             result.program.save(self.save)
 
 
+def check_plot(path: Path | None) -> None:
+    """Refuse a plot that could not be written after a run.
+
+    Raises:
+        ConfigurationError: its name asks for no picture that is written here, or as :func:`check_places`.
+    """
+    from neurosim.report.picture import ending_of
+
+    check_places(path)
+    if path is not None:
+        ending_of(path)
+
+
 def check_places(*paths: Path | None) -> None:
     """Refuse files that cannot be written where they are to be.
 

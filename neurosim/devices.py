@@ -54,6 +54,10 @@ def load_chip(chip: str | Path | Chip | None = None) -> Chip:
     path = Path(str(chip))
     if path.suffix == ".toml" and path.is_file():
         return load_device(path, folder())
+    if path.suffix == ".toml":
+        raise ConfigurationError(
+            f"there is no device file {path}", advice="check the path; it is taken from the folder that you are in"
+        )
     raise ConfigurationError(
         f"unknown chip {str(chip)!r}",
         numbers=("known: " + ", ".join(available()),),

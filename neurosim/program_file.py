@@ -108,8 +108,15 @@ def load(path: str | Path) -> Program:
         ConfigurationError: there is no such file, another version wrote it, or it is broken.
     """
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            return _read(archive, str(path))
+        with open(path, "rb") as file:
+            if file.read(1) == b"{":  # as summaries and traces begin
+                raise ConfigurationError(
+                    f"{path} is JSON, such as a summary or a trace, and no program",
+                    advice="give what program.save or neurosim profile --save wrote",
+                )
+            file.seek(0)
+            with zipfile.ZipFile(file) as archive:
+                return _read(archive, str(path))
     except ConfigurationError:
         raise
     except OSError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from neurosim.command_outputs import check_places, check_plot
 from neurosim.errors import ConfigurationError
 from neurosim.loading import FORMS, load_kernel
 from neurosim.writing import write_json
@@ -59,6 +60,8 @@ def sweep(
     from neurosim.sweeps.running import Call
     from neurosim.sweeps.sweeping import swept
 
+    check_places(json_file, csv_file)
+    check_plot(plot)
     found = load_kernel(kernel)
     axes = checked(_axes(grid or []), found)
     call = Call(found, tuple(arguments or ()), seed, values=values)

@@ -547,7 +547,13 @@ ROWS = (
     ),
     Row(
         "neurosim.sweep_command",
-        own=("neurosim.errors", "neurosim.loading", "neurosim.sweeps", "neurosim.writing"),
+        own=(
+            "neurosim.command_outputs",
+            "neurosim.errors",
+            "neurosim.loading",
+            "neurosim.sweeps",
+            "neurosim.writing",
+        ),
         packages=("typer", "rich", "joblib", "distributed", "ray"),
     ),
     # Two runs side by side.
@@ -598,7 +604,9 @@ ROWS = (
     Row("neurosim.__main__", own=("neurosim.cli",)),
     Row("neurosim.cli", own=("neurosim",), packages=("typer", "rich")),
     Row(
-        "neurosim.command_outputs", own=("neurosim.errors", "neurosim.result", "neurosim.writing"), packages=("typer",)
+        "neurosim.command_outputs",
+        own=("neurosim.errors", "neurosim.report.picture", "neurosim.result", "neurosim.writing"),
+        packages=("typer",),
     ),
     Row(
         "neurosim.question_options",

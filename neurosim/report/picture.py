@@ -45,6 +45,20 @@ def _shown() -> Any:
     return Shown
 
 
+def ending_of(path: str | Path) -> str:
+    """Return the kind of picture that a file's name asks for.
+
+    Raises:
+        ConfigurationError: none that is written here.
+    """
+    ending = Path(path).suffix.lstrip(".").lower()
+    if ending not in _DATES:
+        raise ConfigurationError(
+            f"{path}: a plot is a .png, .svg or .pdf file", advice="let its name end in one of these"
+        )
+    return ending
+
+
 def write_figure(figure: Any, path: str | Path) -> None:
     """Write a figure, without the date.
 
@@ -55,11 +69,7 @@ def write_figure(figure: Any, path: str | Path) -> None:
     Raises:
         ConfigurationError: another ending, or the file cannot be written.
     """
-    ending = Path(path).suffix.lstrip(".").lower()
-    if ending not in _DATES:
-        raise ConfigurationError(
-            f"{path}: a plot is a .png, .svg or .pdf file", advice="let its name end in one of these"
-        )
+    ending = ending_of(path)
     drawn, date = io.BytesIO(), _DATES[ending]
     figure.savefig(drawn, format=ending, dpi=_DPI, metadata={date: None} if date else None)
     with replacing(path) as file:

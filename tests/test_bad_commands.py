@@ -1,0 +1,159 @@
+"""What people get wrong on the command line, over all commands: a sentence each, no traceback, nothing half written."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from neurosim import cli
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def double(x, factor=2.0):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+ARRAY = "64x32:float32"
+Command = Callable[..., tuple[int, str, str]]
+
+
+def command(*words: str) -> tuple[int, str, str]:
+    """Run neurosim here; return the exit code and what was printed."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["neurosim", *words])
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kernel, and one of each file that neurosim writes of it."""
+    made = tmp_path_factory.mktemp("commands")
+    (made / "k.py").write_text(KERNEL, encoding="utf-8")
+    files = ("--json", "s.json", "--save", "p.nsim", "--perfetto", "t.json", "--csv", "c.csv", "--html", "h.html")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        assert command("profile", "k.py:double", ARRAY, *files)[0] == 0
+    summary = json.loads((made / "s.json").read_text(encoding="utf-8"))
+    (made / "old.json").write_text(json.dumps(summary | {"schema": "neurosim.summary/0"}), encoding="utf-8")
+    return made
+
+
+def runs(kernel: str, *arguments: str) -> list[tuple[str, ...]]:
+    """Return the commands that take a kernel and its arguments."""
+    return [
+        ("profile", kernel, *arguments),
+        ("precision", kernel, *arguments),
+        ("sweep", kernel, *arguments, "--grid", "factor=1,2"),
+        ("diff", kernel, "k.py:double", *arguments),
+        ("diff", "p.nsim", kernel, *arguments),
+    ]
+
+
+CASES = [
+    *((words, "there is no file missing.py") for words in runs("missing.py:double", ARRAY)),
+    (("run", "missing.py"), "there is no file missing.py"),
+    (("check", "missing.py"), "missing.py: No such file"),
+    *((words, "k.py has no kernel triple") for words in runs("k.py:triple", ARRAY)),
+    (("check", "k.py:triple"), "k.py has no kernel triple"),
+    *((words, "names no kernel") for words in runs("k.py", ARRAY)),
+    *((words, "names a launch") for words in runs("k.py:double[2]", ARRAY)),
+    *((words, "is not a Python file") for words in runs("c.csv:double", ARRAY)),
+    *((words, "write 64x32:bfloat16") for words in runs("k.py:double", "64x32")),
+    *((words, "'float33' is not a dtype") for words in runs("k.py:double", "64x32:float33")),
+    *((words, "none.npy cannot be read as an array") for words in runs("k.py:double", "@none.npy")),
+    *(((*words, "--chip", "trn9"), "unknown chip 'trn9'") for words in runs("k.py:double", ARRAY)),
+    *(((*words, "--chip", "my.toml"), "there is no device file my.toml") for words in runs("k.py:double", ARRAY)),
+    (("chips", "trn9"), "unknown chip 'trn9'"),
+    (("chips", "my.toml"), "there is no device file my.toml"),
+    (("isa", "nothing"), "there is no instruction nothing"),
+    # Programs: not there, and files of other kinds
+    (("time", "missing.nsim"), "cannot read missing.nsim"),
+    (("diff", "missing.nsim", "p.nsim"), "cannot read missing.nsim"),
+    (("time", "s.json"), "s.json is JSON, such as a summary or a trace, and no program"),
+    (("time", "t.json"), "t.json is JSON, such as a summary or a trace, and no program"),
+    (("time", "c.csv"), "c.csv is no program file"),
+    (("diff", "c.csv", "p.nsim"), "c.csv is no program file"),
+    (("diff", "h.html", "p.nsim"), "h.html is no program file"),
+    # Summaries: of another version, and what is none
+    (("diff", "old.json", "p.nsim"), "old.json holds 'neurosim.summary/0', where a summary of version"),
+    (("diff", "p.nsim", "t.json"), "t.json is a trace, where a summary of version"),
+    (("sweep", "k.py:double", ARRAY, "--grid", "factor=1", "--store", "s.json"), "s.json does not hold the results"),
+    (("sweep", "k.py:double", ARRAY, "--grid", "factor=1", "--store", "p.nsim"), "p.nsim does not hold the results"),
+    (("sweep", "k.py:double", ARRAY, "--grid", "factor=1", "--store", "no/s"), "no/s: No such file or directory"),
+    # Options
+    (("profile", "k.py:double", ARRAY, "--schedule", "fast"), "schedule='fast' is unknown"),
+    (("time", "p.nsim", "--schedule", "fast"), "schedule='fast' is unknown"),
+    (("profile", "k.py:double", ARRAY, "--nki-version", "9"), "not a version of NKI"),
+    (("run", "--nki-version", "9", "k.py"), "not a version of NKI"),
+    (("profile", "k.py:double", ARRAY, "--perfetto", "x", "--engine", "pool"), "there is no engine 'pool'"),
+    (("profile", "k.py:double", ARRAY, "--perfetto", "x", "--line", "a.py:1"), "no instruction comes from a.py:1"),
+    (("profile", "k.py:double", ARRAY, "--line", "k.py:9"), "no trace is written"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), CASES, ids=[" ".join(words) for words, _ in CASES])
+def test_a_sentence(words: tuple[str, ...], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    code, _, err = command(*words)
+    assert code == 1
+    assert "Traceback" not in err
+    error, what = err.split(": ", 1)
+    assert error in ("ConfigurationError", "IllegalOperand")
+    assert message in what
+    assert len(what.splitlines()) > 1, "it does not say what to do"
+    left = [path for path in folder.iterdir() if path not in before and path.name != "__pycache__"]
+    assert [path for path in left if not path.name.endswith(".sweep.jsonl")] == []
+
+
+PLACES = [
+    *(("profile", "k.py:double", ARRAY, option) for option in ("--json", "--perfetto", "--html", "--csv", "--parquet")),
+    ("profile", "k.py:double", ARRAY, "--save"),
+    *(("time", "p.nsim", option) for option in ("--json", "--perfetto", "--html", "--csv", "--parquet")),
+    *(("precision", "k.py:double", ARRAY, option) for option in ("--json", "--plot")),
+    *(("sweep", "k.py:double", ARRAY, "--grid", "factor=1", option) for option in ("--json", "--csv", "--plot")),
+    *(("diff", "p.nsim", "p.nsim", option) for option in ("--json", "--html")),
+    ("demo", "--json"),
+]
+
+
+@pytest.mark.parametrize("words", PLACES, ids=[" ".join(words) for words in PLACES])
+def test_a_folder_that_takes_no_files_is_named_before_anything_runs(
+    words: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    for place, why in (("no/file.png", "there is no folder"), (".", "it is a folder"), ("k.py/f.png", "no folder")):
+        code, out, err = command(*words, place)
+        assert code == 1
+        assert err.startswith(f"ConfigurationError: cannot write {place}: ")
+        assert why in err
+        assert out == "", "it ran first"
+
+
+@pytest.mark.parametrize("name", ["precision", "sweep"])
+def test_a_picture_of_no_known_kind_is_refused_before_anything_runs(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    more = ("--grid", "factor=1") if name == "sweep" else ()
+    code, out, err = command(name, "k.py:double", ARRAY, *more, "--plot", "x.gif")
+    assert (code, out) == (1, "")
+    assert "x.gif: a plot is a .png, .svg or .pdf file" in err
