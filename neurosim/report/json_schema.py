@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from neurosim.errors import ConfigurationError
 from neurosim.report.schema import SCHEMA, Summary
@@ -46,9 +46,12 @@ def _of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 def _of_fields(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if hint.__name__ not in definitions:
         made = definitions[hint.__name__] = {"type": "object", "description": inspect.cleandoc(hint.__doc__ or "")}
-        fields = get_type_hints(hint)
-        made["properties"] = {name: _of(field, definitions) for name, field in fields.items()}
-        made["required"] = sorted(hint.__required_keys__)
+        # Not `__required_keys__`: where annotations are kept as text, it does not see what need not be there.
+        fields = get_type_hints(hint, include_extras=True)
+        optional = {name for name, field in fields.items() if get_origin(field) is NotRequired}
+        plain = {name: get_args(field)[0] if name in optional else field for name, field in fields.items()}
+        made["properties"] = {name: _of(field, definitions) for name, field in plain.items()}
+        made["required"] = sorted(set(fields) - optional)
     return {"$ref": f"#/$defs/{hint.__name__}"}
 
 
