@@ -114,6 +114,7 @@ PLACES = {kernel.__name__: kernel for kernel in (
 )}  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:while with a register:DeprecationWarning")
 @pytest.mark.parametrize(
     "error", [Stop("mine"), KernelError("ours", advice="none"), KeyboardInterrupt(), SystemExit(3)]
 )
