@@ -120,7 +120,7 @@ class Outputs:
         if self.perfetto is not None:
             result.perfetto(self.perfetto, **self.part.options())
         if self.html is not None:
-            result.html(self.html)
+            result.html(self.html, limits=True if "advice" in summary else None)
         if self.csv is not None:
             result.csv(self.csv)
         if self.parquet is not None:

@@ -71,7 +71,7 @@ def answer(
     result: Result, summary: dict[str, Any], *, advice: bool, what_if: Sequence[dict[str, Any]], color: bool
 ) -> str:
     """Return answers as text, and put them into the summary."""
-    from neurosim.report.limits import advice_rows, what_if_rows
+    from neurosim.report.limits import what_if_rows
     from neurosim.report.limits_text import answers, limits
 
     parts = [""]
@@ -79,7 +79,6 @@ def answer(
         summary["what_if"] = what_if_rows([result.what_if(**changes) for changes in what_if])
         parts.append(answers(summary["what_if"], color=color))
     if advice:
-        summary["what_ifs"] = what_if_rows(result.what_ifs())
-        summary["advice"] = advice_rows(result.advice(), result.timeline.makespan_ps)
+        summary |= result.limits()
         parts.append(limits(cast("Summary", summary), color=color))
     return "\n".join(parts)

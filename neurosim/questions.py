@@ -106,6 +106,13 @@ class Questions:
         places = list(dict.fromkeys(lines))[:LINES]
         return what_ifs(self.program, self.chip, self.timing, self.timeline.makespan_ps, places)
 
+    def limits(self) -> dict[str, Any]:
+        """Return what-ifs and advice as a summary has them, plain data under ``what_ifs`` and ``advice``."""
+        from neurosim.report.limits import advice_rows, what_if_rows
+
+        found = advice_rows(self.advice(), self.timeline.makespan_ps)
+        return {"what_ifs": what_if_rows(self.what_ifs()), "advice": found}
+
     def sensitivity(self, step: float = 0.1) -> list[Sensitivity]:
         """Return how the makespan moves when each figure of the chip moves by a part of it, the strongest first.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from neurosim.chip import Chip
 from neurosim.program import Program
@@ -15,6 +15,10 @@ from neurosim.timing import Timeline, TimingOptions, time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+PAGE_RECORDS: Final = 20_000
+"""Instructions up to which a page has what-ifs and advice without being asked: timing these takes a few seconds."""
 
 
 class Result(Questions):
@@ -143,17 +147,25 @@ class Result(Questions):
         about = {"kernel": self.kernel_name, "chip": self.chip.name, "nki_version": str(self.program.nki_version)}
         write_parquet(path, Operations(self.program, self.timelines), about | options)
 
-    def html(self, path: str | Path) -> None:
+    def html(self, path: str | Path, *, limits: bool | None = None) -> None:
         """Write a page: timelines to zoom into, where time went, SBUF and PSUM over time, costs beside the source.
 
         One file that needs no network; made with Bokeh (the extra ``report``).
+
+        Args:
+            path: the file.
+            limits: with what-ifs and advice, which time the program again some 25 times; by default, where it has
+                ``PAGE_RECORDS`` instructions or fewer.
 
         Raises:
             ConfigurationError: Bokeh is not installed, or the file cannot be written.
         """
         from neurosim.report.page import write_page
 
-        write_page(path, self.program, self.timelines, self.chip, self.summary())
+        summary = self.summary()
+        if limits or (limits is None and len(self.program) <= PAGE_RECORDS):
+            summary |= self.limits()
+        write_page(path, self.program, self.timelines, self.chip, summary)
 
     def plot_timeline(
         self,

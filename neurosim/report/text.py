@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from neurosim.report import accounts, units
-from neurosim.report.schema import CoreSummary, EngineSummary, Summary
+from neurosim.report.schema import CoreSummary, EngineSummary, LineSummary, Summary
 from neurosim.report.screen import WIDTH, printed, shortened
-from neurosim.report.words import REASONS
+from neurosim.report.words import words
 
 BAR = 21
 _BARS = "█ busy ▒ stall · idle"
@@ -25,6 +25,13 @@ DECISIVE = 0.8
 TENSORS = 6
 _ORDERS = {"program": ", engines in program order", "reorder": ", without a compiler's passes"}
 """How a schedule is named that is not the usual one."""
+PATH = 3
+_FINER = {
+    "data_dma": ("dma_latency", "dma_issue", "dma_descriptors", "dma_bandwidth"),
+    "buffer": ("sbuf_space", "psum_space"),
+}
+"""Reasons that stand for several causes."""
+
 FIGURES = 3
 
 
@@ -214,16 +221,31 @@ def _top(engine: EngineSummary, makespan_ps: int) -> str:
     if reason is None or stalls[reason] == 0:
         return ""
     share = units.percent(stalls[reason] / whole)
+    if reason in _FINER:
+        found = {cause: engine["causes_ps"].get(cause, 0) for cause in _FINER[reason]}
+        cause = max(found, key=lambda name: found[name])
+        more = f" (most {words(cause).removeprefix('DMA ')})" if found[cause] else ""
+        return f"{words(reason)} {share}{more}"
     others = {name: ps for name, ps in engine["waits_for_ps"].items() if name != "dma"}
     if reason != "data_engine" or not others:
-        return f"{_reason(reason)} {share}"
+        return f"{words(reason)} {share}"
     name = max(others, key=lambda other: others[other])
     part = units.percent(min(others[name], stalls[reason]) / whole)
     return f"results of {name} {share}" if part == share else f"results {share} ({name} {part})"
 
 
-def _reason(name: str) -> str:
-    return REASONS.get(name, name)
+def _how(line: LineSummary) -> str:
+    """Say what the DMA that a line waited for longest was doing."""
+    longest = max(line["waits"], key=lambda wait: wait["stall_ps"], default=None)
+    if line["stall_reason"] != "data_dma" or longest is None or longest["cause"] not in _FINER["data_dma"]:
+        return ""
+    return f", {words(longest['cause']).removeprefix('DMA ')}"
+
+
+def _path(summary: Summary) -> str:
+    """Say which lines have most of the critical path."""
+    most = summary["critical_path"][:PATH]
+    return ", ".join(f"{units.percent(line['share'])} {line['instruction']} in line {line['line']}" for line in most)
 
 
 def _lines(summary: Summary) -> Text:
@@ -238,10 +260,10 @@ def _lines(summary: Summary) -> Text:
         place = f"{Path(line['file']).name}:{line['line']}"
         reason = line["stall_reason"]
         width = dma_engines if line["engine"] == "dma" else 1
-        waits = f"{_reason(reason)} {units.time(line['stall_ps'] / width)}" if reason else ""
+        waits = f"{words(reason)} {units.time(line['stall_ps'] / width)}" if reason else ""
         producer = line["waits_for"]
         if producer and producer["file"] == line["file"]:
-            waits += f" (line {producer['line']})"
+            waits += f" (line {producer['line']}{_how(line)})"
         place, instruction = shortened(place, 24), shortened(line["instruction"], 17)
         share = units.percent(line["share"])
         text.append(layout.format(place, instruction, line["count"], line["engine"], share, waits))

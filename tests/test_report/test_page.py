@@ -14,6 +14,7 @@ from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.occupancy import Lives, lives
 from neurosim.report.page.columns import bars
 from neurosim.report.page.thinning import PIXELS, thinned
+from neurosim.timing.causes import BUSY
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
@@ -34,7 +35,7 @@ def page(result, tmp_path_factory):
 
 def test_bars_are_the_ops(result):
     """Each op is a bar on its engine's row, as long as the op; each DMA one more on its queue's."""
-    drawn, timeline = bars(result.program, result.timeline), result.timeline
+    drawn, timeline = bars(result.program, result.causes()), result.timeline
     dmas = sum(record.signature.instruction == "dma_copy" for record in result.program)
     assert len(drawn.row) == len(timeline.ops) + dmas
     for name in ("vector", "scalar", "gpsimd", "sync", "dma0"):
@@ -48,11 +49,12 @@ def test_bars_are_the_ops(result):
 
 
 def test_waits_end_where_their_bar_begins(result):
-    _, start, end, reason = bars(result.program, result.timeline).waits()
+    _, start, end, cause, producer = bars(result.program, result.causes()).waits
     ops = result.timeline.ops
     before = ops["stall_ps"][ops["unit"] < 5]  # a DMA engine without work does not wait
     assert (end - start).sum() == before.sum()
-    assert (reason > 0).all()
+    assert set(cause.tolist()).isdisjoint(BUSY)
+    assert (producer >= 0).any()
 
 
 def test_memory_over_time(result):
@@ -193,3 +195,18 @@ def test_the_browser_thins_as_python_does(browser, tmp_path):
     tab.wait_for_function("shown() !== kept", timeout=30_000)
     tab.evaluate("zoom(...whole)")
     tab.wait_for_function("shown() === kept", timeout=30_000)
+
+
+def test_the_page_says_what_limits_the_kernel(result, page, tmp_path):
+    text = page.read_text(encoding="utf-8")
+    summary = result.summary() | result.limits()
+    assert "What limits it" in text
+    assert summary["what_ifs"][0]["text"] in text
+    assert all(each["text"].partition(" ")[0] in text for each in summary["advice"])
+    for line in summary["critical_path"]:
+        assert f"{line['file']}:{line['line']}</td>" in text
+    waits = [wait for line in summary["lines"] for wait in line["waits"] if wait["place"]]
+    assert any(f"in line {wait['place']['line']}" in text for wait in waits)
+    short = tmp_path / "short.html"
+    result.html(short, limits=False)
+    assert "ask for them with --advice" in short.read_text(encoding="utf-8")

@@ -33,6 +33,7 @@ def summary() -> dict[str, Any]:
         "core": 0,
         "cores": [{"core": 0}],
         "notes": {},
+        "critical_path": [],
         "tensors": [
             {"name": "a_t", "role": "input", "shape": [2048, 2048], "dtype": "bfloat16"},
             {"name": "b", "role": "input", "shape": [2048, 2048], "dtype": "bfloat16"},
@@ -80,6 +81,7 @@ def summary() -> dict[str, Any]:
                 "share": 0.7,
                 "stall_ps": 50_000_000,
                 "stall_reason": "data_dma" if index else None,
+                "waits": [],
                 "waits_for": {"file": f"a/long/way/to/kernels/matmul_{index}.py", "line": 64} if index else None,
             }
             for index in range(9)
@@ -133,6 +135,18 @@ def test_it_says_what_a_reader_asks_for(summary: dict[str, Any]) -> None:
     assert "SBUF 100 KiB of 224 KiB" in text
     assert "data from DMA 50.0 µs (line 64)" in text
     assert re.search(r"^tensor +█+▒+·+ +70.0 % +16.7 % +13.3 % +data from DMA 13.3 %$", text, re.MULTILINE)
+
+
+def test_it_says_what_loads_were_doing_and_what_the_path_is(summary: dict[str, Any]) -> None:
+    summary["engines"]["tensor"]["causes_ps"] = {"dma_issue": 30_000_000, "dma_latency": 10_000_000}
+    for line in summary["lines"]:
+        line["waits"] = [{"cause": "dma_bandwidth", "stall_ps": 50_000_000, "place": None}]
+    summary["critical_path"] = [{"share": 0.75, "instruction": "nc_matmul", "line": 41}] * 9
+    text = report(summary)
+    assert "data from DMA 13.3 % (most issue)" in text
+    assert "data from DMA 50.0 µs (line 64, bandwidth)" in text
+    assert re.search(r"^Path +75.0 % nc_matmul in line 41, 75.0 % nc_matmul in line 41, 75.0 %", text, re.MULTILINE)
+    assert len(text.splitlines()) <= 40
 
 
 def test_the_dma_engines_are_one_row(summary: dict[str, Any]) -> None:

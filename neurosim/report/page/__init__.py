@@ -20,6 +20,7 @@ from neurosim.report.costs import Costs
 from neurosim.report.occupancy import lives
 from neurosim.report.page.columns import bars
 from neurosim.report.schema import LineSummary, Summary
+from neurosim.report.words import words
 from neurosim.timing.timeline import Timeline
 from neurosim.writing import replacing
 
@@ -59,7 +60,8 @@ def page(program: Program, timelines: Mapping[int, Timeline], chip: Chip, summar
     engines = {core["core"]: core["engines"] for core in whole["cores"]} or {whole["core"]: whole["engines"]}
     for core in sorted(timelines):
         timeline = timelines[core]
-        time = figures.timeline_figure(bars(program, timeline), timeline.makespan_ps)
+        costs = Costs(program, timeline)
+        time = figures.timeline_figure(bars(program, costs.causes), timeline.makespan_ps)
         spaces = [
             figures.occupancy_figure(
                 name.upper(), lives(timeline, memory), timeline.compiled.program, limit, time.x_range
@@ -70,7 +72,7 @@ def page(program: Program, timelines: Mapping[int, Timeline], chip: Chip, summar
             )
         ]
         drawn += [time, figures.stalls_figure(engines[core], timeline.makespan_ps), *spaces]
-        cores.append({"core": core, "files": _files(Costs(program, timeline).lines(), program)})
+        cores.append({"core": core, "files": _files(costs.lines(), program)})
     drawn.append(figures.roofline_figure(whole["roofline"], chip, whole["kernel"]))
     script, parts = components(drawn)
     for index, core_parts in enumerate(cores):
@@ -90,6 +92,7 @@ def page(program: Program, timelines: Mapping[int, Timeline], chip: Chip, summar
         facts=_facts(whole),
         time=units.time,
         percent=units.percent,
+        words=words,
     )
 
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from neurosim.listing import operand_text, place_text
 from neurosim.program import Program
 from neurosim.report.queues import in_order, queue_of
-from neurosim.timing.timeline import ENGINES, REASONS, Op, Stall, Timeline
+from neurosim.report.words import words
+from neurosim.timing.causes import CAUSES, Causes
+from neurosim.timing.timeline import ENGINES, Op, Timeline
 
 Ints = NDArray[np.int64]
 
@@ -28,9 +30,11 @@ class Bars:
         start_ps, end_ps: from when to when.
         text: index of ``texts``: instruction, operands and kernel line.
         waited_ps: how long the unit waited before it.
-        reason: for what (a :class:`Stall`).
+        cause: for what most of that (a number of ``CAUSES``), -1 for none.
         producer: index of ``texts``: the instruction that it waited for, -1 for none.
         texts: (instruction, operands, kernel line).
+        waits: parts of waits of one cause each (row, start_ps, end_ps, cause, producer), by row and start; that a DMA
+            engine has nothing to do is none.
     """
 
     rows: tuple[str, ...]
@@ -39,30 +43,35 @@ class Bars:
     end_ps: Ints
     text: Ints
     waited_ps: Ints
-    reason: Ints
+    cause: Ints
     producer: Ints
     texts: tuple[tuple[str, str, str], ...]
-
-    def waits(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return (row, start, end, reason) of the waits; that a DMA engine has nothing to do is none."""
-        found = np.flatnonzero((self.waited_ps > 0) & (self.reason != Stall.DESCRIPTORS))
-        start = self.start_ps[found]
-        return self.row[found], start - self.waited_ps[found], start, self.reason[found]
+    waits: Ints
 
 
-def bars(program: Program, timeline: Timeline) -> Bars:
-    """Return the bars of one core: its engines, its DMA queues, its DMA engines."""
+def bars(program: Program, found: Causes) -> Bars:
+    """Return the bars of one core: its engines, its DMA queues, its DMA engines.
+
+    Args:
+        program: the record.
+        found: where the time of that core's engines went.
+    """
     texts, text_of = _texts(program)
+    timeline = found.timeline
     ops = timeline.ops
-    is_transfer = ops["kind"] == Op.TRANSFER
-    engines = _engines(timeline, ops[~is_transfer], text_of)
     queue_names, queues = _queues(program, timeline, text_of)
-    transfers = _transfers(ops[is_transfer], text_of)
-    names = ("tensor", LOADS, *ENGINES[1:], *queue_names, *timeline.units[len(ENGINES) :])
+    first_mover = len(ENGINES) + 1 + len(queue_names)
+    unit = ops["unit"].astype(np.int64)
+    row = np.where(unit > 0, unit + 1, np.where(ops["kind"] == Op.LOAD_STATIONARY, 1, 0))
+    row = np.where(unit < len(ENGINES), row, unit - len(ENGINES) + first_mover)
+    is_transfer = ops["kind"] == Op.TRANSFER
+    columns = _columns(row, found, text_of)
     queues[0] += len(ENGINES) + 1
-    transfers[0] += len(ENGINES) + 1 + len(queue_names)
-    row, start, end, text, waited, reason, producer = np.concatenate([engines, queues, transfers], axis=1)
-    return Bars(names, row, start, end, text, waited, reason, producer, texts)
+    names = ("tensor", LOADS, *ENGINES[1:], *queue_names, *timeline.units[len(ENGINES) :])
+    every = np.concatenate([columns[:, ~is_transfer], queues, columns[:, is_transfer]], axis=1)
+    row_of, start, end, text, waited, cause, producer = every
+    waits = _waits(row, found, text_of, first_mover)
+    return Bars(names, row_of, start, end, text, waited, cause, producer, texts, waits)
 
 
 def _texts(program: Program) -> tuple[tuple[tuple[str, str, str], ...], Ints]:
@@ -79,22 +88,27 @@ def _texts(program: Program) -> tuple[tuple[tuple[str, str, str], ...], Ints]:
     return tuple(texts), index.reshape(-1)
 
 
-def _engines(timeline: Timeline, ops: NDArray[Any], text_of: Ints) -> Ints:
-    unit = ops["unit"].astype(np.int64)
-    row = np.where(unit > 0, unit + 1, np.where(ops["kind"] == Op.LOAD_STATIONARY, 1, 0))
-    waited_for = np.where(ops["stall_ps"] > 0, timeline.waited_for[ops["record"]], -1)
-    producer = np.where(waited_for >= 0, text_of[np.maximum(waited_for, 0)], -1) if len(text_of) else waited_for
-    return _columns(row, ops, text_of, producer)
+def _columns(row: Ints, found: Causes, text_of: Ints) -> Ints:
+    ops = found.timeline.ops
+    text, producer = (_text(records, text_of) for records in (ops["record"], found.main_waited_for))
+    return np.stack([row, ops["start_ps"], ops["end_ps"], text, ops["stall_ps"], found.main, producer])
 
 
-def _transfers(ops: NDArray[Any], text_of: Ints) -> Ints:
-    return _columns(ops["unit"].astype(np.int64) - len(ENGINES), ops, text_of, np.full(len(ops), -1))
+def _text(records: NDArray[Any], text_of: Ints) -> Ints:
+    """Return the texts of records, -1 for none."""
+    records = records.astype(np.int64)
+    return np.where(records >= 0, text_of[np.maximum(records, 0)], -1) if len(text_of) else records
 
 
-def _columns(row: Ints, ops: NDArray[Any], text_of: Ints, producer: Ints) -> Ints:
-    record = ops["record"].astype(np.int64)
-    text = text_of[record] if len(text_of) else record
-    return np.stack([row, ops["start_ps"], ops["end_ps"], text, ops["stall_ps"], ops["reason"], producer])
+def _waits(row: Ints, found: Causes, text_of: Ints, first_mover: int) -> Ints:
+    """Return the waits of engines with instructions, cut by cause."""
+    parts = found.parts[found.parts["start_ps"] >= 0]
+    rows = row[parts["op"]]
+    parts, rows = parts[rows < first_mover], rows[rows < first_mover]
+    end = parts["start_ps"] + parts["duration_ps"]
+    producer = _text(parts["waited_for"], text_of)
+    columns = np.stack([rows, parts["start_ps"], end, parts["cause"].astype(np.int64), producer])
+    return columns[:, np.lexsort((parts["start_ps"], rows))]
 
 
 def _queues(program: Program, timeline: Timeline, text_of: Ints) -> tuple[list[str], Ints]:
@@ -109,9 +123,9 @@ def _queues(program: Program, timeline: Timeline, text_of: Ints) -> tuple[list[s
     records, row = records[row >= 0], row[row >= 0]
     zeros = np.zeros(len(records), np.int64)
     start, end = timeline.start_ps[records], timeline.complete_ps[records]
-    return names, np.stack([row, start, end, text_of[records], zeros, zeros + Stall.NONE, zeros - 1])
+    return names, np.stack([row, start, end, text_of[records], zeros, zeros - 1, zeros - 1])
 
 
-def reason_names() -> tuple[str, ...]:
-    """Return the names of reasons as the page writes them."""
-    return tuple(name.replace("_", " ") for name in REASONS)
+def cause_names() -> tuple[str, ...]:
+    """Return the causes in words, by number."""
+    return tuple(words(name) for name in CAUSES)

@@ -22,12 +22,12 @@ from bokeh.plotting import figure
 from neurosim.chip import Chip
 from neurosim.program import Program
 from neurosim.report.accounts import rows
-from neurosim.report.colors import UNIT_COLORS, WAIT
+from neurosim.report.colors import CAUSE_COLORS, CAUSES_IN_ORDER, UNIT_COLORS, WAIT
 from neurosim.report.occupancy import Lives
-from neurosim.report.page.columns import Bars, reason_names
+from neurosim.report.page.columns import Bars, cause_names
 from neurosim.report.page.thinning import PIXELS, thinned
 from neurosim.report.schema import EngineSummary, RooflineSummary
-from neurosim.timing.timeline import REASONS
+from neurosim.report.words import words
 
 _ROW_PIXELS: Final = 18
 _TOOLS: Final = "xpan,xbox_zoom,reset,save"
@@ -60,13 +60,22 @@ def _zoom_in_time(plot: Any) -> None:
 
 
 def _draw_waits(plot: Any, bars: Bars) -> None:
-    row, start, end, reason = bars.waits()
+    row, start, end, cause, producer = bars.waits
     ones = np.ones(len(row), np.int32)
-    columns = {"row": _f4(row), "left": _us(start), "right": _us(end), "reason": reason.astype(np.int32), "count": ones}
+    columns = {"row": _f4(row), "left": _us(start), "right": _us(end), "count": ones}
+    columns |= {"cause": cause.astype(np.int32), "producer": producer.astype(np.int32)}
     source = thinned(columns, plot.x_range)
     drawn = plot.hbar(y="row", left="left", right="right", height=0.12, source=source, fill_color=WAIT, line_color=None)
-    tooltips = [("waits for", "@reason{custom}"), _FROM_TO]
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=tooltips, formatters={"@reason": _lookup(reason_names())}))
+    tooltips = [("waits for", "@cause{custom}@producer{custom}"), _FROM_TO]
+    formatters = {"@cause": _lookup(cause_names()), "@producer": _producer(bars)}
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=tooltips, formatters=formatters))
+
+
+def _producer(bars: Bars) -> Any:
+    """Return what says which instruction was waited for."""
+    names, _, lines = [list(texts) for texts in zip(*bars.texts, strict=True)] or [[], [], []]
+    code = "return value < 0 ? '' : ': ' + names[value] + ', ' + lines[value]"
+    return CustomJSHover(args={"names": names, "lines": lines}, code=code)
 
 
 def _draw_bars(plot: Any, bars: Bars) -> None:
@@ -78,7 +87,7 @@ def _draw_bars(plot: Any, bars: Bars) -> None:
             "text": bars.text.astype(np.int32),
             "count": np.ones(len(bars.row), np.int32),
             "waited": _us(bars.waited_ps),
-            "reason": bars.reason.astype(np.int32),
+            "cause": bars.cause.astype(np.int32),
             "producer": bars.producer.astype(np.int32),
             "color": _colors(bars.rows)[bars.row],
         },
@@ -97,33 +106,25 @@ def _draw_bars(plot: Any, bars: Bars) -> None:
         ),
         "@count": CustomJSHover(args={"texts": operands, "source": source}, code=f"{of_bar} return texts[t] ?? ''"),
         "@row": CustomJSHover(args={"texts": lines, "source": source}, code=f"{of_bar} return texts[t] ?? ''"),
-        "@reason": _lookup(reason_names()),
-        "@producer": CustomJSHover(
-            args={"names": names, "lines": lines},
-            code="return value < 0 ? '' : ': ' + names[value] + ', ' + lines[value]",
-        ),
+        "@cause": _lookup(cause_names()),
+        "@producer": _producer(bars),
     }
     tooltips = [
         ("instruction", "@text{custom}"),
         ("operands", "@count{custom}"),
         ("line", "@row{custom}"),
         _FROM_TO,
-        ("waited before [µs]", "@waited{0.000} @reason{custom}@producer{custom}"),
+        ("waited before [µs]", "@waited{0.000} @cause{custom}@producer{custom}"),
     ]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=tooltips, formatters=formatters))
 
 
 def stalls_figure(engines: Mapping[str, EngineSummary], makespan_ps: int) -> Any:
-    """Return a bar per engine, one for all DMA engines: busy, each reason to wait, idle after the last instruction."""
+    """Return a bar per engine, one for all DMA engines: work, overhead, each cause of a wait, idle at the end."""
     engines = rows(engines)
     names = list(engines)
-    reasons = [name for name in REASONS if any(name in engine["stall_ps"] for engine in engines.values())]
-    parts = ["busy", *reasons, "idle"]
-    shares: dict[str, list[float]] = {
-        "busy": [engine["busy_ps"] for engine in engines.values()],
-        "idle": [engine["idle_ps"] for engine in engines.values()],
-        **{reason: [engine["stall_ps"].get(reason, 0) for engine in engines.values()] for reason in reasons},
-    }
+    parts = [name for name in CAUSES_IN_ORDER if any(name in engine["causes_ps"] for engine in engines.values())]
+    shares = {part: [engine["causes_ps"].get(part, 0) for engine in engines.values()] for part in parts}
     data = {part: [100 * ps / max(makespan_ps, 1) for ps in shares[part]] for part in parts}
     plot = figure(
         y_range=names[::-1],
@@ -133,10 +134,8 @@ def stalls_figure(engines: Mapping[str, EngineSummary], makespan_ps: int) -> Any
         x_axis_label="share of the makespan [%]",
         x_range=Range1d(0, 100),
     )
-    palette = {"busy": "#4e79a7", "idle": "#eeeeee"}
-    others = iter(Category20_20[2:])
-    colors = [palette.get(part) or next(others) for part in parts]
-    labels = [part.replace("_", " ") for part in parts]
+    colors = [CAUSE_COLORS[part] for part in parts]
+    labels = [words(part) for part in parts]
     drawn = plot.hbar_stack(
         parts,
         y="engine",
@@ -248,7 +247,7 @@ def _highest(moments: Any, used: Any) -> tuple[Any, Any]:
 
 
 def _lookup(texts: Sequence[str]) -> CustomJSHover:
-    return CustomJSHover(args={"texts": list(texts)}, code="return texts[value]")
+    return CustomJSHover(args={"texts": list(texts)}, code="return texts[value] ?? ''")
 
 
 def _colors(rows: Sequence[str]) -> Any:
