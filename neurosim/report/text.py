@@ -80,6 +80,7 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
         ("HBM", _hbm(summary)),
         ("Roofline", _roofline(summary)),
         ("Limit", _limit(summary)),
+        *([("Path", _path(summary))] if summary["critical_path"] else []),
         ("On chip", _space(summary)),
         ("Figures", _provenance(summary)),
     ]
@@ -235,11 +236,11 @@ def _top(engine: EngineSummary, makespan_ps: int) -> str:
 
 
 def _how(line: LineSummary) -> str:
-    """Say what the DMA that a line waited for longest was doing."""
+    """Say for what a line waited; for data, what the DMA that it waited for longest was doing."""
     longest = max(line["waits"], key=lambda wait: wait["stall_ps"], default=None)
-    if line["stall_reason"] != "data_dma" or longest is None or longest["cause"] not in _FINER["data_dma"]:
-        return ""
-    return f", {words(longest['cause']).removeprefix('DMA ')}"
+    if line["stall_reason"] == "data_dma" and longest is not None and longest["cause"] in _FINER["data_dma"]:
+        return words(longest["cause"])
+    return words(line["stall_reason"] or "")
 
 
 def _path(summary: Summary) -> str:
@@ -263,7 +264,7 @@ def _lines(summary: Summary) -> Text:
         waits = f"{words(reason)} {units.time(line['stall_ps'] / width)}" if reason else ""
         producer = line["waits_for"]
         if producer and producer["file"] == line["file"]:
-            waits += f" (line {producer['line']}{_how(line)})"
+            waits = f"{_how(line)} {units.time(line['stall_ps'] / width)} (line {producer['line']})"
         place, instruction = shortened(place, 24), shortened(line["instruction"], 17)
         share = units.percent(line["share"])
         text.append(layout.format(place, instruction, line["count"], line["engine"], share, waits))

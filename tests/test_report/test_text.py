@@ -144,7 +144,7 @@ def test_it_says_what_loads_were_doing_and_what_the_path_is(summary: dict[str, A
     summary["critical_path"] = [{"share": 0.75, "instruction": "nc_matmul", "line": 41}] * 9
     text = report(summary)
     assert "data from DMA 13.3 % (most issue)" in text
-    assert "data from DMA 50.0 µs (line 64, bandwidth)" in text
+    assert "DMA bandwidth 50.0 µs (line 64)" in text
     assert re.search(r"^Path +75.0 % nc_matmul in line 41, 75.0 % nc_matmul in line 41, 75.0 %", text, re.MULTILINE)
     assert len(text.splitlines()) <= 40
 
