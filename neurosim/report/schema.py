@@ -7,7 +7,7 @@ long the simulator itself took is never part of a summary.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 SCHEMA = "neurosim.summary/1"
 """Changes when a field changes its meaning or disappears; new fields do not change it."""
@@ -221,7 +221,19 @@ class CoreSummary(TypedDict):
     psum: SpaceSummary
 
 
-class Summary(TypedDict):
+class Answers(TypedDict, total=False):
+    """What is in a summary only where it is asked for.
+
+    ``what_if`` has the answers to questions, ``what_ifs`` those that are worth asking of any kernel by gain, and
+    ``advice`` what could be better.
+    """
+
+    what_if: list[WhatIfSummary]
+    what_ifs: list[WhatIfSummary]
+    advice: list[AdviceSummary]
+
+
+class Summary(Answers):
     """One run of one kernel, or one core's part in it.
 
     Of several cores, ``core`` is the one that ends last: the makespan, ``engines``, ``lines`` and
@@ -231,8 +243,8 @@ class Summary(TypedDict):
     fullest core. ``cores`` has the part of each. ``schedule`` is the one that engines followed: ``compiler``,
     ``reorder`` or ``program``; ``instructions`` are those that were executed, without the ``left_out`` ones;
     ``throttle`` says whether the tensor engine was throttled until it was busy enough, on chips that do so.
-    ``critical_path`` is the kernel's, through all cores. Only where that is asked for, ``what_if`` has the answers to
-    questions, ``what_ifs`` those that are worth asking of any kernel by gain, and ``advice`` what could be better.
+    ``critical_path`` is the kernel's, through all cores. ``what_if``, ``what_ifs`` and ``advice`` are those of
+    :class:`Answers`.
     """
 
     schema: str
@@ -263,7 +275,4 @@ class Summary(TypedDict):
     lines: list[LineSummary]
     loops: list[LoopSummary]
     critical_path: list[PathSummary]
-    what_if: NotRequired[list[WhatIfSummary]]
-    what_ifs: NotRequired[list[WhatIfSummary]]
-    advice: NotRequired[list[AdviceSummary]]
     provenance: ProvenanceSummary
