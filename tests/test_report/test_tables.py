@@ -21,6 +21,7 @@ import neurosim
 from neurosim.errors import ConfigurationError
 from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.json_schema import json_schema
+from neurosim.report.limits import what_if_rows
 from neurosim.report.operations import SCHEMA
 from neurosim.timing.timeline import Op
 
@@ -188,4 +189,5 @@ def test_the_schema_names_every_field_of_a_summary(result: neurosim.Result) -> N
                 for inner in value.values():
                     walk(inner, options["additionalProperties"])
 
-    walk(result.summary(), schema)
+    answers = {"what_if": what_if_rows([result.what_if(dma_bandwidth=2)])}
+    walk(result.summary() | result.limits() | answers, schema)
