@@ -358,6 +358,7 @@ ROWS = (
             "neurosim.chip",
             "neurosim.listing",
             "neurosim.report",
+            "neurosim.timing.causes",
             "neurosim.timing.timeline",
             "neurosim.writing",
         ),

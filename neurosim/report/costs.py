@@ -142,15 +142,18 @@ class Costs:
         places = np.where(
             producer >= 0, self._place_of_record[known] * len(self._engines) + self._producer_engines[known], -1
         )
-        keys = np.stack([index[parts["op"]], parts["cause"], places], axis=1)
-        rows, members = np.unique(keys, axis=0, return_inverse=True)
-        totals = _sums(members.reshape(-1), parts["duration_ps"], len(rows))
+        width = len(self._places) * len(self._engines) + 1
+        keys, members = np.unique(
+            (index[parts["op"]] * len(CAUSES) + parts["cause"]) * width + places + 1, return_inverse=True
+        )
+        totals = _sums(members, parts["duration_ps"], len(keys))
         found: dict[int, list[WaitSummary]] = {}
-        for row in np.lexsort((rows[:, 2], rows[:, 1], -totals)).tolist():
-            group, cause, place = rows[row].tolist()
+        for row in np.lexsort((keys, -totals)).tolist():
+            rest, place = divmod(int(keys[row]), width)
+            group, cause = divmod(rest, len(CAUSES))
             longest = found.setdefault(group, [])
             if len(longest) < _WAITS:
-                summary = self._producer_summary(place) if place >= 0 else None
+                summary = self._producer_summary(place - 1) if place else None
                 longest.append({"cause": CAUSES[cause], "stall_ps": int(totals[row]), "place": summary})
         return found
 
@@ -165,11 +168,12 @@ class Costs:
         known = self._producer >= 0
         producers = self._producer[known]
         places = self._place_of_record[producers] * len(self._engines) + self._producer_engines[producers]
-        keys = np.stack([index[known], places], axis=1)
-        pairs, members = np.unique(keys, axis=0, return_inverse=True)
-        totals = _sums(members.reshape(-1), self._timeline.ops["stall_ps"][known], len(pairs))
+        width = len(self._places) * len(self._engines)
+        keys, members = np.unique(index[known] * width + places, return_inverse=True)
+        totals = _sums(members, self._timeline.ops["stall_ps"][known], len(keys))
         best: dict[int, tuple[int, int]] = {}
-        for (group, place), total in zip(pairs.tolist(), totals.tolist(), strict=True):
+        for key, total in zip(keys.tolist(), totals.tolist(), strict=True):
+            group, place = divmod(key, width)
             if total > best.get(group, (0, 0))[0]:
                 best[group] = (total, place)
         return {group: self._producer_summary(place) for group, (_, place) in best.items()}

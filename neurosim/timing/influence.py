@@ -109,16 +109,16 @@ def by_standing(found: Iterable[Influence]) -> dict[str, float]:
 def _busy_ps(program: Program, timeline: Timeline) -> dict[tuple[int, Op, Engine], float]:
     """Return the busy time by signature, kind of op, and engine; the DMA engines count as one, the signature's."""
     ops = timeline.ops
-    keys = np.empty((len(ops), 3), dtype=np.int64)
-    keys[:, 0] = np.array(program.signature_ids, dtype=np.int64)[ops["record"]]
-    keys[:, 1] = ops["kind"]
-    keys[:, 2] = np.minimum(ops["unit"], len(ENGINES))
-    groups, index = np.unique(keys, axis=0, return_inverse=True)
+    units, kinds = len(ENGINES) + 1, len(Op)
+    signatures = np.array(program.signature_ids, dtype=np.int64)[ops["record"]]
+    keys = (signatures * kinds + ops["kind"]) * units + np.minimum(ops["unit"], len(ENGINES))
+    groups, index = np.unique(keys, return_inverse=True)
     totals = np.zeros(len(groups), dtype=np.int64)
-    np.add.at(totals, index.reshape(-1), ops["busy_ps"])
+    np.add.at(totals, index, ops["busy_ps"])
     movers = len(timeline.units) - len(ENGINES)
     found: dict[tuple[int, Op, Engine], float] = {}
-    for (number, kind, unit), total in zip(groups.tolist(), totals.tolist(), strict=True):
+    for key, total in zip(groups.tolist(), totals.tolist(), strict=True):
+        number, kind, unit = key // units // kinds, key // units % kinds, key % units
         is_moving = unit == len(ENGINES)
         engine = program.signatures[number].engine if is_moving else Engine[ENGINES[unit]]
         if total:
