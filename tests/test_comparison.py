@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,41 @@ def test_files_that_hold_no_run(content: bytes | None, message: str, tmp_path: P
         (tmp_path / "run").write_bytes(content.replace(b"%s", version))
     with pytest.raises(ConfigurationError, match=message):
         neurosim.diff(tiled, tmp_path / "run")
+
+
+def test_what_a_reader_does_not_know_is_passed_over(tiled: neurosim.Result) -> None:
+    """Later versions may add fields, and --sensitivity adds one now."""
+    more = tiled.summary() | {"sensitivity": [{"figure": "x", "less": None}], "later": [[1], {"a": 2}]}
+    assert neurosim.diff(json.loads(json.dumps(more)), tiled).change_ps == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_summary_is_refused_or_compared(seed: int, tiled: neurosim.Result, tmp_path: Path) -> None:
+    """Anything in it replaced by something else, or gone: a sentence, or a comparison, and never another exception."""
+    chance = random.Random(seed)
+    content = json.loads(json.dumps(tiled.summary()))
+    for _ in range(chance.randrange(1, 4)):
+        place: Any = content
+        while True:
+            key = chance.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            inner = place[key]
+            if not (isinstance(inner, (dict, list)) and inner) or chance.random() < 0.2:
+                break
+            place = inner
+        if chance.random() < 0.3:
+            del place[key]
+        else:
+            place[key] = chance.choice(
+                [None, -1, 0, 10**30, 0.5, float("nan"), "", "λ", [], {}, True, [None], {"a": 1}]
+            )
+        if not place:
+            break
+    (tmp_path / "s.json").write_text(json.dumps(content), encoding="utf-8")
+    with contextlib.suppress(ConfigurationError):
+        found = neurosim.diff(tmp_path / "s.json", tiled)
+        assert found.text()
+        assert found._repr_html_()
+        assert json.dumps(found.to_dict())
 
 
 def test_what_is_no_run(tiled: neurosim.Result) -> None:

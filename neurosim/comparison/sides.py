@@ -65,7 +65,7 @@ def summary_in(path: Path) -> Any:
         raise ConfigurationError(
             f"cannot read {path}: {error.strerror or error}", advice="check the name and the permissions"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"{path} begins as JSON and is none: {error}", advice="write it again with neurosim profile --json"
         ) from None
@@ -73,4 +73,6 @@ def summary_in(path: Path) -> Any:
 
 def _side_of_summary(content: Any, where: str) -> Side:
     check_summary(content, where)
+    if not content["engines"]:
+        raise ConfigurationError(f"{where} is of a run without engines", advice="write it again with this neurosim")
     return Side(content, content["lines"], is_whole=False)

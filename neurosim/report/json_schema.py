@@ -100,7 +100,7 @@ def _fault(value: Any, schema: dict[str, Any], definitions: dict[str, Any], path
         return f"{name} has no {missing[0]!r}"
     inner: list[tuple[Any, dict[str, Any], str]] = []
     if isinstance(value, list):
-        inner = [(part, schema["items"], f"{path}[{number}]") for number, part in enumerate(value)]
+        inner = [(part, schema.get("items", {}), f"{path}[{number}]") for number, part in enumerate(value)]
     elif isinstance(value, dict):
         others = schema.get("additionalProperties", {})
         known = schema.get("properties", {})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import contextlib
+import io
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from neurosim.loading import load_module
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "profiles"
 SMALLEST = {
@@ -17,10 +20,23 @@ SMALLEST = {
 }
 
 
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 def run(script, *options):
-    return subprocess.run(
-        [sys.executable, FOLDER / f"{script}.py", *options], capture_output=True, text=True, check=False
-    )
+    """Run a script here, as Python's command line would."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [f"{script}.py", *options])
+        try:
+            load_module(FOLDER / f"{script}.py").main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+            err.write("" if isinstance(ended.code, int) else str(ended.code))
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 def cells(text):

@@ -14,7 +14,7 @@ from neurosim.work import Transfer
 copy_columns = load_kernel(f"{packaged_kernel('copy_columns.py')}:copy_columns")
 
 
-@pytest.mark.parametrize("columns", [1, 7, 64, 100, 1000])
+@pytest.mark.parametrize("columns", [7, 100, 1000])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
 def test_it_is_a_copy(columns, dtype):
     x = np.random.default_rng(1).integers(-100, 100, (131, 100)).astype(dtype)

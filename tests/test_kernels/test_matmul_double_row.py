@@ -14,7 +14,7 @@ double_row = load_kernel(f"{packaged_kernel('matmul_double_row.py')}:matmul_doub
 matmul = load_kernel(f"{packaged_kernel('matmul.py')}:matmul")
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 1), (254, 128, 512), (256, 129, 513), (258, 3, 5), (700, 130, 2100)])
+@pytest.mark.parametrize("shape", [(2, 1, 1), (256, 129, 513), (258, 3, 5), (300, 2, 2050)])
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2])
 def test_products(shape, dtype):
     """Within the roundings of K float32 sums and a store in bfloat16."""
@@ -33,7 +33,7 @@ def test_half_of_the_rows():
     busy = []
     for kernel, dtype in ((matmul, "bfloat16"), (double_row, "float8_e4m3")):
         run = neurosim.simulate(kernel, "trn2", values=False, throttle=False)
-        busy.append(run(*[neurosim.spec((1024, 1024), dtype)] * 2).timeline.busy_ps["tensor"])
+        busy.append(run(*[neurosim.spec((512, 1024), dtype)] * 2).timeline.busy_ps["tensor"])
     assert busy[1] / busy[0] == pytest.approx(0.5, abs=0.02)
 
 
