@@ -130,7 +130,8 @@ def _words(program: Program, one: Carried) -> str:
     reused = one.does == "overwrites" and one.did == "reads"
     return (
         f"iterations of affine_range at {_place((one.loop,))} depend on each other: "
-        f"{later} {one.does} {program.label(one.storage)} at {second}, which {earlier} {one.did} at {first}; "
+        f"iteration {later} {one.does} {program.label(one.storage)} at {second}, "
+        f"which iteration {earlier} {one.did} at {first}; "
         + "allocate it in the loop, or " * reused
         + "use nl.sequential_range"
     )

@@ -68,7 +68,8 @@ def test_a_running_sum_needs_its_order_and_both_lines_are_named():
     uses = line_of("nisa.dma_copy(dst=out[:, column : column + 1], src=total)  # uses")
     loop = line_of("for column in loop(16):")
     assert f"affine_range at test_independence.py:{loop}" in text
-    assert f"1 adds to total at test_independence.py:{adds}, which 0 reads at test_independence.py:{uses}" in text
+    assert f"iteration 1 adds to total at test_independence.py:{adds}, which iteration 0 reads" in text
+    assert f"reads at test_independence.py:{uses}; use" in text
     assert "use nl.sequential_range" in text
     assert "\nLoops" in result.report()
 

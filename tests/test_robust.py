@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -404,6 +405,49 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     done = python(program, tmp_path, **dict.fromkeys(places, str(blocked)), NUMBA_DISABLE_JIT="1")
     assert (done.returncode, done.stdout.strip()) == (0, "16.0"), done.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+WRITING = """
+import neurosim, nki.isa as nisa, nki.language as nl
+
+def kernel(x):
+    tile = nl.load(x)
+    for _ in range(20_000):
+        nisa.activation(dst=tile, op=nl.exp, data=tile)
+
+result = neurosim.profile(kernel, values=False)(neurosim.spec((128, 16), "float32"))
+print("ready", flush=True)
+while True:
+    result.perfetto("trace.json")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_while_a_trace_is_written_leaves_a_whole_one_or_none(tmp_path: Path) -> None:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITING],
+        cwd=tmp_path,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        while process.poll() is None and not any(file.stat().st_size for file in tmp_path.glob(".trace.json.*")):
+            pass  # a draft of some size: it is being written now
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert errors.splitlines()[-1].startswith("KeyboardInterrupt")
+    left = [file.name for file in tmp_path.iterdir()]
+    assert left in ([], ["trace.json"])
+    for name in left:
+        assert len(json.loads((tmp_path / name).read_text(encoding="utf-8"))["traceEvents"]) > 20_000
 
 
 MEMORY = """
