@@ -1,19 +1,20 @@
-"""The simulator's own speed: a bfloat16 matmul, values and timeline, against NumPy's float32 ``a @ b`` in one run.
+"""The simulator's own speed and memory, beside what they are to be.
 
-    python benchmarks/speed.py [--size 2048] [--repeats 5]
+    python benchmarks/speed.py [--repeats 5] [--write README.md]
     python benchmarks/speed.py --timing [--records 1000000]
     python benchmarks/speed.py --trace [--records 1000000]
     python benchmarks/speed.py --page [--records 100000]
 
-These are wall times of this machine, not simulated times. The budget is 8 times NumPy's at size 2048. Peak memory is
-that of a process that runs the simulator once and nothing else.
+These are wall times of this machine, not simulated times. Ratios are of work that is done in turns in one run: values,
+checks and timeline of a bfloat16 kernel against the same maths in NumPy's float32. Peak memory is that of a process
+that runs the simulator once and nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
+import platform
 import statistics
 import subprocess
 import sys
@@ -24,8 +25,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-BUDGET = 8.0
-MEMORY_BUDGET_MIB = 400
+from costs import cases, processes
+from costs.figures import Figure, show, write
+from costs.processes import peak_mib
+
+CALL_US, RECORD_BYTES = 10.0, 200.0
+"""What one more instruction is to take at most, the median over instructions on tiles of one element."""
+MATMUL, LARGE_MATMUL, ATTENTION = 4.0, 3.5, 8.0
+"""How many times NumPy's time the simulator is to take at most."""
+PEAK_MB, IMPORT_S, FIRST_S, LATER_S = 250.0, 0.3, 15.0, 1.0
 TIMING_BUDGET_S, TIMING_BUDGET_GIB = 5.0, 1.5
 """For lowering and scheduling a program of 1,000,000 records, the program's own memory included."""
 AGAIN_BUDGET_S = 0.3
@@ -56,131 +64,92 @@ def seconds(action: Callable[[], Any], repeats: int) -> list[float]:
     return times
 
 
-def matmul_case(size: int) -> tuple[Any, Any, Any]:
-    """Return the packaged matmul kernel and its operands."""
-    from neurosim.demo import matmul_inputs
-    from neurosim.loading import load_kernel, packaged_kernel
-
-    return load_kernel(f"{packaged_kernel('matmul.py')}:matmul"), *matmul_inputs(size)
-
-
-def measure(size: int, repeats: int) -> None:
-    """Print NumPy's time, the simulator's and its parts, and the ratio."""
-    import numpy as np
-
+def parts(size: int, repeats: int) -> None:
+    """Print where the time of a matmul goes."""
     import neurosim
     from neurosim.report.summary import summary
     from neurosim.timing import time as time_program
 
-    kernel, a_t, b = matmul_case(size)
-    numpy_times = seconds(partial(np.matmul, a_t.astype(np.float32).T.copy(), b.astype(np.float32)), 2 * repeats)
-    chip = neurosim.load_chip("trn2")
-    all_times = seconds(lambda: neurosim.profile(kernel, chip=chip, replay=False)(a_t, b), repeats)
-    value_times = seconds(lambda: neurosim.simulate(kernel, chip=chip, replay=False)(a_t, b), repeats)
-    replay_times = seconds(lambda: neurosim.profile(kernel, chip=chip, replay=True)(a_t, b), repeats)
-    result = neurosim.simulate(kernel, chip=chip)(a_t, b)
+    case, chip = cases.matmul(size), neurosim.load_chip("trn2")
+    profile, simulate = (partial(way, case.kernel, chip=chip) for way in (neurosim.profile, neurosim.simulate))
+    result = simulate(replay=False)(*case.operands)
     program = result.program
-    specs = [neurosim.spec(array.shape, array.dtype) for array in (a_t, b)]
-    record_times = seconds(lambda: neurosim.simulate(kernel, chip=chip, values=False, replay=False)(*specs), repeats)
-    time_times = seconds(lambda: time_program(program, chip), repeats)
-    summary_times = seconds(lambda: summary(program, result.timeline, chip), repeats)
-
+    specs = [neurosim.spec(array.shape, array.dtype) for array in case.operands]
+    rows: dict[str, Callable[[], Any]] = {
+        "numpy float32 a @ b": case.numpy,
+        "simulator: values and timeline": lambda: profile(replay=False)(*case.operands),
+        "  values, checks and record": lambda: simulate(replay=False)(*case.operands),
+        "  record alone, without values": lambda: simulate(replay=False, values=False)(*specs),
+        "  timeline of the record": lambda: time_program(program, chip),
+        "  summary, for a report": lambda: summary(program, result.timeline, chip),
+        "the same run replayed": lambda: profile(replay=True)(*case.operands),
+    }
     print(f"{size} × {size} × {size} bfloat16 on {chip.name}, {len(program)} instructions; wall time, not simulated")
-    rows = (
-        ("numpy float32 a @ b", numpy_times),
-        ("simulator: values and timeline", all_times),
-        ("  values, checks and record", value_times),
-        ("  record alone, without values", record_times),
-        ("  timeline of the record", time_times),
-        ("  summary, for a report", summary_times),
-        ("the same run replayed", replay_times),
-    )
     print(f"{'':34}{'median':>10}{'least':>10}{'most':>10}   ms")
-    for name, times in rows:
+    for name, action in rows.items():
+        times = seconds(action, repeats)
         cells = (statistics.median(times), min(times), max(times))
         print(f"{name:34}" + "".join(f"{1e3 * cell:10.1f}" for cell in cells))
-    per_instruction = statistics.median(record_times) / len(program)
-    print(
-        f"front end: {1e6 * per_instruction:.1f} µs an instruction of this kernel (record alone), "
-        f"{1e6 * repeated_instruction(repeats):.1f} µs one that is repeated"
-    )
-    ratio = statistics.median(all_times) / statistics.median(numpy_times)
-    budget = f"budget {BUDGET:g}" if size == 2048 else f"the budget of {BUDGET:g} is for 2048"
-    print(f"ratio to numpy: {ratio:.1f} ({budget})")
 
 
-def repeated_instruction(repeats: int, count: int = 10_000) -> float:
-    """Return the seconds that recording one more instruction takes, when its like was recorded before."""
-    import nki.isa as nisa
-    import nki.language as nl
+def instructions(repeats: int) -> list[Figure]:
+    """Print what one more of each instruction costs, and return the medians over all."""
+    from costs.instructions import costs, medians
 
-    import neurosim
-
-    def kernel(x: Any, count: int) -> Any:
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=x)
-        for _ in range(count):
-            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
-        nisa.dma_copy(dst=out, src=tile)
-        return out
-
-    run = neurosim.simulate(kernel, chip="trn2", values=False, replay=False)
-    x = neurosim.spec((128, 512), "float32")
-    return statistics.median(seconds(lambda: run(x, count), repeats)) / count
+    found = costs(8 * repeats)
+    print("one more instruction with values, on the smallest tile it takes: µs, and µs with a view of each operand")
+    for name, cost in sorted(found.items(), key=lambda entry: entry[1]):
+        print(f"  {name:28}{1e6 * cost.call:8.1f}{1e6 * cost.viewed:8.1f}   {' × '.join(map(str, cost.largest))}")
+    call, viewed = medians(found)
+    return [
+        Figure("one more instruction on a tile of one element, median of all instructions", 1e6 * call, CALL_US, "µs"),
+        Figure("the same with a view made of each operand", 1e6 * viewed, None, "µs"),
+    ]
 
 
-def measure_memory(size: int) -> None:
-    """Print the peak memory of a process that runs the simulator once."""
+def figures(repeats: int) -> list[Figure]:
+    """Measure everything that has an aim."""
+    matmul, large, attention = cases.matmul(2048), cases.matmul(4096), cases.attention()
+    found = instructions(repeats)
+    found += [
+        Figure("memory that the record of an instruction keeps", processes.record_bytes(cases.long_program),
+               RECORD_BYTES, "bytes"),
+        Figure("matmul 2048³ bfloat16, against NumPy's float32", cases.ratio(matmul, repeats), MATMUL),
+        Figure("the same, replayed", cases.ratio(matmul, repeats, replay=True), None),
+        Figure("matmul 4096³ bfloat16, against NumPy's float32", cases.ratio(large, repeats), LARGE_MATMUL),
+        Figure("attention 2048 × 128, one head, bfloat16, against NumPy's float32",
+               cases.ratio(attention, 2 * repeats), ATTENTION),
+        Figure("peak memory of a process that runs matmul 2048³", peak_of_one_run(2048), PEAK_MB, "MB"),
+        Figure("`import neurosim`", processes.seconds(processes.IMPORT, repeats), IMPORT_S, "s"),
+        Figure("a first kernel where nothing is compiled yet", processes.first_kernel(), FIRST_S, "s"),
+        Figure("a first kernel in a later process: import, values, times, report",
+               processes.seconds(processes.SMALL, repeats), LATER_S, "s"),
+    ]  # fmt: skip
+    return found
+
+
+def peak_of_one_run(size: int) -> float:
+    """Return the peak memory in MB of a process that runs a matmul once, with values, times and report."""
     command = [sys.executable, __file__, "--size", str(size), "--once"]
-    peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    budget = f"budget {MEMORY_BUDGET_MIB}" if size <= 2048 else f"the budget of {MEMORY_BUDGET_MIB} is for 2048"
-    print(f"peak memory: {peak:.0f} MiB ({budget})")
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) * 2**20 / 1e6
 
 
 def once(size: int) -> None:
     """Run the simulator once; print the peak memory in MiB."""
     import neurosim
+    from neurosim.demo import matmul_inputs
+    from neurosim.loading import load_kernel, packaged_kernel
 
-    kernel, a_t, b = matmul_case(size)
-    neurosim.profile(kernel, chip="trn2")(a_t, b).report()
+    kernel = load_kernel(f"{packaged_kernel('matmul.py')}:matmul")
+    neurosim.profile(kernel, chip="trn2")(*matmul_inputs(size)).report()
     print(peak_mib())
-
-
-def long_program(records: int) -> Any:
-    """Return a kernel's run of about so many records: tiles that are loaded, multiplied, activated and stored."""
-    import nki.isa as nisa
-    import nki.language as nl
-
-    import neurosim
-
-    def kernel(x: Any, w: Any, trips: int) -> Any:
-        out = nl.ndarray((trips * 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
-        weights = nl.ndarray(w.shape, dtype=w.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=weights, src=w)
-        for trip in range(trips):
-            tile, sums, result = (
-                nl.ndarray((128, 512), dtype=dtype, buffer=memory)
-                for dtype, memory in ((x.dtype, nl.sbuf), (nl.float32, nl.psum), (x.dtype, nl.sbuf))
-            )
-            nisa.dma_copy(dst=tile, src=x)
-            for _ in range(4):
-                nisa.nc_matmul(dst=sums, stationary=weights, moving=tile)
-            nisa.tensor_copy(dst=result, src=sums)
-            nisa.activation(dst=result, data=result, op=nl.exp)
-            nisa.tensor_tensor(dst=result, data1=result, data2=tile, op=nl.add)
-            nisa.dma_copy(dst=out[trip * 128 : (trip + 1) * 128], src=result)
-        return out
-
-    x, w = (neurosim.spec(shape, "bfloat16") for shape in ((128, 512), (128, 128)))
-    return neurosim.simulate(kernel, chip="trn2", values=False)(x, w, records // 9)
 
 
 def measure_timing(records: int) -> None:
     """Print how long a long program takes to lower and schedule, and one of a tenth to be timed again."""
     from neurosim.timing import time as time_program
 
-    short = long_program(records // 10)
+    short = cases.long_program(records // 10)
     slow = short.chip.replace(hbm__bandwidth_gb_per_s=short.chip.hbm.bandwidth_gb_per_s / 2)
     time_program(short.program, slow)  # compiles, or reads what was compiled
     used = time.process_time()
@@ -192,7 +161,7 @@ def measure_timing(records: int) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/program"
-        long_program(records).program.save(path)
+        cases.long_program(records).program.save(path)
         command = [sys.executable, __file__, "--scheduled", path]
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
 
@@ -221,7 +190,7 @@ def measure_trace(records: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/program"
-        long_program(records).program.save(path)
+        cases.long_program(records).program.save(path)
         for name in ("trace.json", "trace.json.gz"):
             command = [sys.executable, __file__, "--traced", path, f"{folder}/{name}"]
             print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
@@ -252,7 +221,7 @@ def measure_page(records: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "page.html")
-        result = long_program(records)
+        result = cases.long_program(records)
         start = time.perf_counter()
         result.html(path)
         print(
@@ -293,33 +262,31 @@ def answered(page: Path, chromium: str) -> tuple[float, float]:
     return shown, zoomed
 
 
-def peak_mib() -> float:
-    """Return this process's peak memory. Linux's ``ru_maxrss`` remembers that of the process that started this one."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        kib = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(kib) / 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def describe_machine() -> None:
-    """Print what the times depend on: the processors, and the BLAS that NumPy calls."""
-    print(f"{os.cpu_count()} processors")
+def describe_machine() -> str:
+    """Print what the times depend on, and return it: the processors, and the BLAS that NumPy calls."""
+    told = [f"{os.cpu_count()} processors"]
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
-        return  # it comes with the `bench` extra
-    import numpy  # noqa: F401  (loads its BLAS)
+        pass  # it comes with the `bench` extra
+    else:
+        import numpy  # noqa: F401  (loads its BLAS)
 
-    for library in threadpool_info():
-        if library.get("user_api") == "blas":
-            print(f"numpy's BLAS: {library['internal_api']} {library['version']}, {library['num_threads']} threads")
+        told += [
+            f"NumPy's BLAS {library['internal_api']} {library['version']} on {library['num_threads']} threads"
+            for library in threadpool_info()
+            if library.get("user_api") == "blas"
+        ]
+    told.append(f"Python {platform.python_version()}")
+    print(text := ", ".join(told))
+    return text
 
 
 def main() -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("--size", type=int, default=2048)
+    parser.add_argument("--write", type=Path, help="a Markdown file whose table to replace")
+    parser.add_argument("--size", type=int, default=2048, help=argparse.SUPPRESS)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--timing", action="store_true", help="the speed of timing alone, on a long program")
     parser.add_argument("--trace", action="store_true", help="the speed of writing a trace, of a long program")
@@ -339,7 +306,7 @@ def main() -> None:
     if options.once:
         once(options.size)
         return
-    describe_machine()
+    machine = describe_machine()
     if options.timing:
         measure_timing(options.records or 1_000_000)
         return
@@ -349,8 +316,11 @@ def main() -> None:
     if options.trace:
         measure_trace(options.records or 1_000_000)
         return
-    measure(options.size, options.repeats)
-    measure_memory(options.size)
+    parts(options.size, options.repeats)
+    found = figures(options.repeats)
+    show(found)
+    if options.write:
+        write(options.write, found, machine)
 
 
 if __name__ == "__main__":

@@ -146,9 +146,9 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
 
     def _is_in_place(self) -> bool:
         """Whether every element is moved onto itself, as kernels do to wait for all DMAs."""
-        one, other = self.dst.allocation, self.src.allocation
-        places = [(tile.key, tile.offset_bytes) for tile in (self.dst, self.src)]
-        return one is other and not self.dst.is_indirect() and places[0] == places[1]
+        if self.dst.allocation is not self.src.allocation or self.dst.is_indirect():
+            return False
+        return (self.dst.key, self.dst.offset_bytes) == (self.src.key, self.src.offset_bytes)
 
     def holes(self, holes: Holes) -> Holes:
         """Element i of dst depends on element i of src."""

@@ -194,8 +194,10 @@ class Instruction(ABC):
         given = type(self)._parameters(self)
         kinds = tuple(map(type, given))  # 1, 1.0 and True are equal, and not the same parameter
         if list in kinds or tuple in kinds:
-            given = tuple(_typed(value) if type(value) in (list, tuple) else value for value in given)
-            kinds = tuple(tuple if kind is list else kind for kind in kinds)
+            given = tuple([_typed(value) if type(value) in (list, tuple) and value else value for value in given])
+        if list in kinds:
+            given = tuple([() if type(value) is list else value for value in given])
+            kinds = tuple([tuple if kind is list else kind for kind in kinds])
         key += (given, kinds)
         try:
             found = kernel.signatures.get(tuple(key))

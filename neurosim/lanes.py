@@ -74,7 +74,10 @@ class Lanes:
 
     def f32(self, tensor: NkiTensor) -> Float32s:
         """Return a tensor widened to float32, as every datapath does on reading. Do not write into it."""
-        return convert.widen(tensor.lanes(), tensor.dtype)
+        elements = tensor.lanes()
+        if tensor.dtype == float32 and elements.flags.c_contiguous:
+            return elements
+        return convert.widen(elements, tensor.dtype)
 
     def column(self, value: NkiTensor | float) -> Float32s | float:
         """Return a per-partition operand as float32 [partitions, 1], or a number as it is."""

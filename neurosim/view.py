@@ -240,7 +240,8 @@ class NkiTensor(NoOperators):
         storage = self.allocation.storage
         if self._layout is None:
             self._layout = self._laid_out()
-        return np.ndarray(self.shape, self.dtype.numpy, storage.buffer, *self._layout)
+        start, strides = self._layout
+        return np.ndarray(self.shape, self.dtype.numpy, storage.buffer, start, strides)
 
     def _laid_out(self) -> tuple[int, list[int]]:
         """Return the byte of the storage that the view begins at, and the bytes between neighbours per axis."""

@@ -627,11 +627,12 @@ ROWS = (
     Row(
         "benchmarks",
         own=("neurosim",),
-        packages=("numpy", "scipy", "rich", "threadpoolctl", "playwright", "nki", "speed", "validation"),
+        packages=("numpy", "scipy", "rich", "threadpoolctl", "playwright", "nki", "speed", "validation", "costs"),
         siblings=False,
     ),
     Row("benchmarks.profiles", own=("neurosim",), packages=("rich",), siblings=False),
-    # A package beside the script that uses it, and on its path under its own name.
+    # Packages beside the script that uses them, and on its path under their own names.
+    Row("benchmarks.costs", own=("neurosim",), packages=("numpy", "rich", "nki", "costs")),
     Row(
         "benchmarks.validation", own=("neurosim",), packages=("numpy", "rich", "matplotlib", "neuronxcc", "validation")
     ),

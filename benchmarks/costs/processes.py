@@ -1,0 +1,66 @@
+"""What whole processes cost: importing, the first kernel with and without compiled code, memory, bytes of a record."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+IMPORT: Final = "import neurosim"
+SMALL: Final = (
+    "import neurosim\n"
+    "from neurosim.demo import matmul_inputs\n"
+    "from neurosim.loading import load_kernel, packaged_kernel\n"
+    "kernel = load_kernel(f\"{packaged_kernel('matmul.py')}:matmul\")\n"
+    "neurosim.profile(kernel, chip='trn2', replay=False)(*matmul_inputs(512)).report()\n"
+)
+"""A first kernel: values, times, report."""
+
+
+def seconds(program: str, repeats: int, cache: str | None = None) -> float:
+    """Return the median time of a process that runs a program, Python's own start taken off."""
+    return _median(program, repeats, cache) - _median("pass", repeats, cache)
+
+
+def _median(program: str, repeats: int, cache: str | None) -> float:
+    environment = os.environ if cache is None else {**os.environ, "NEUROSIM_CACHE_DIR": cache}
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def first_kernel() -> float:
+    """Return the seconds that a first kernel takes where nothing is compiled yet."""
+    with tempfile.TemporaryDirectory() as cache:
+        return seconds(SMALL, 1, cache)
+
+
+def record_bytes(record: Callable[[int], Any], records: int = 18_000) -> float:
+    """Return the bytes that one more instruction keeps of memory, of a run of so many: ``record(count)`` does it."""
+    record(records // 10)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    result = record(records)
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return kept / len(result.program)
+
+
+def peak_mib() -> float:
+    """Return this process's peak memory. Linux's ``ru_maxrss`` remembers that of the process that started this one."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        kib = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(kib) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
