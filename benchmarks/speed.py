@@ -120,9 +120,9 @@ def figures(repeats: int) -> list[Figure]:
         Figure("attention 2048 × 128, one head, bfloat16, against NumPy's float32",
                cases.ratio(attention, 2 * repeats), ATTENTION),
         Figure("peak memory of a process that runs matmul 2048³", peak_of_one_run(2048), PEAK_MB, "MB"),
-        Figure("`import neurosim`", processes.seconds(processes.IMPORT, repeats), IMPORT_S, "s"),
-        Figure("a first kernel where nothing is compiled yet", processes.first_kernel(), FIRST_S, "s"),
-        Figure("a first kernel in a later process: import, values, times, report",
+        Figure("`import neurosim`, of a processor", processes.seconds(processes.IMPORT, repeats), IMPORT_S, "s"),
+        Figure("a first kernel where nothing is compiled yet, of a processor", processes.first_kernel(), FIRST_S, "s"),
+        Figure("a first kernel in a later process, import to report, of a processor",
                processes.seconds(processes.SMALL, repeats), LATER_S, "s"),
     ]  # fmt: skip
     return found

@@ -10,7 +10,7 @@ import gc
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -43,10 +43,10 @@ class Cost(NamedTuple):
     largest: tuple[int, ...]
 
 
-def costs(repeats: int) -> dict[str, Cost]:
-    """Return the cost of each instruction, the least of ``repeats`` tries."""
+def costs(repeats: int, names: Iterable[str] | None = None) -> dict[str, Cost]:
+    """Return the cost of each instruction (of all by default), the least of ``repeats`` tries."""
     found = {}
-    for mnemonic in _catalogue.instructions():
+    for mnemonic in _catalogue.instructions() if names is None else names:
         cost = next(filter(None, (_cost(call, repeats) for call in _smallest(mnemonic))), None)
         if cost is not None:
             found[mnemonic] = cost

@@ -106,6 +106,19 @@ def test_every_function_has_one_signature_and_strict_arithmetic() -> None:
         assert len(function.signatures) <= 1, (name, function.signatures)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_functions_of_the_loop_over_events_have_one_signature_each(tmp_path: Path) -> None:
+    # what is called by compiled code alone shows its signatures only where it is compiled itself
+    program = (
+        "from neurosim.devices import load_chip; from neurosim.program import Program;"
+        "from neurosim.timing.events import loop; from neurosim.timing.schedule import schedule;"
+        "chip = load_chip('trn2'); schedule(Program(chip.name, chip.generation), chip, 'compiler', throttle=True);"
+        "print([len(f.signatures) for f in vars(loop).values() if hasattr(f, 'py_func')])"
+    )
+    assert run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout == "[1, 1, 1]\n"
+
+
 def test_kernels_come_from_the_cache_in_the_next_process(tmp_path: Path) -> None:
     program = (
         "import pathlib, numpy as np; from neurosim import jit; from neurosim.numerics import alu;"

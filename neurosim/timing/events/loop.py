@@ -8,6 +8,10 @@ decided at some time can only have effects later, or at that time.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from neurosim.jit import compiled, inlined
 from neurosim.timing.events.engines import execute
 from neurosim.timing.events.heaps import pop, push
@@ -20,6 +24,8 @@ _BUFFER = int(Stall.BUFFER)
 _QUEUE = int(Stall.QUEUE)
 _MEETING = int(Stall.MEETING)
 _UNITS = len(ENGINES)
+_int64: Any = np.int64
+"""Columns are of 32 bits: without it, functions would be compiled once for each mixture of widths."""
 
 
 @compiled
@@ -48,7 +54,7 @@ def run(tables: Tables) -> None:
             else:
                 tile = tables.tiles[-1 - item]
                 tables.pools[tile.pool].free_bytes += tile.size_bytes
-                _hand_out(tables, tile.pool, time_ps, tile.death_by)
+                _hand_out(tables, _int64(tile.pool), time_ps, _int64(tile.death_by))
         elif unit >= 0:
             record = _choose(tables, unit, time_ps)
             if record >= 0:
@@ -96,7 +102,7 @@ def _hand_out(tables: Tables, number: int, time_ps: int, by: int) -> None:
             break
         pool.free_bytes -= size_bytes
         pool.next += 1
-        _meet(tables, tables.pool_tiles[pool.next - 1].record, time_ps, _BUFFER, by)
+        _meet(tables, _int64(tables.pool_tiles[pool.next - 1].record), time_ps, _int64(_BUFFER), _int64(by))
 
 
 @inlined
@@ -201,11 +207,11 @@ def _start(tables: Tables, record: int, time_ps: int) -> None:
     unit.last = record
     unit.wake_ps = unit.next_ps if unit.start + unit.head < unit.end else NEVER
     for edge in range(mine.edge_start, mine.edge_split):
-        _meet(tables, tables.edges[edge].consumer, unit.next_ps, _NONE, record)
+        _meet(tables, _int64(tables.edges[edge].consumer), unit.next_ps, _int64(_NONE), _int64(record))
     if complete_ps >= 0:
         complete_ps = max(complete_ps, unit.retired_ps)
         unit.retired_ps = complete_ps
-        _finish(tables, record, complete_ps)
+        _finish(tables, _int64(record), complete_ps)
 
 
 @inlined
@@ -222,7 +228,7 @@ def _arrive(tables: Tables, record: int, time_ps: int) -> None:
         done_ps = max(done_ps, other.moved_ps)
         first, second = min(record, mine.partner), max(record, mine.partner)
     while first >= 0:
-        _finish(tables, first, done_ps)
+        _finish(tables, _int64(first), done_ps)
         first, second = second, -1
 
 
@@ -233,7 +239,7 @@ def _finish(tables: Tables, record: int, time_ps: int) -> None:
     mine.complete_ps = time_ps
     for index in range(mine.edge_split, mine.edge_end):
         edge = tables.edges[index]
-        _meet(tables, edge.consumer, time_ps + edge.delay_ps, edge.reason, record)
+        _meet(tables, _int64(edge.consumer), time_ps + edge.delay_ps, _int64(edge.reason), record)
     unit = tables.units[mine.unit]
     if mine.queue >= 0 and unit.start + unit.head < unit.end:  # a DMA may have waited for room in its queue
         unit.wake_ps = min(unit.wake_ps, max(time_ps, unit.next_ps))
@@ -265,5 +271,5 @@ def _pass_on(tables: Tables, record: int, time_ps: int) -> None:
     for index in range(mine.edge_start, mine.edge_end):
         edge = tables.edges[index]
         delay_ps = edge.delay_ps if index >= mine.edge_split else 0
-        _meet(tables, edge.consumer, time_ps + delay_ps, edge.reason, mine.waited_for)
+        _meet(tables, _int64(edge.consumer), time_ps + delay_ps, _int64(edge.reason), _int64(mine.waited_for))
     _leave(tables, record, time_ps)
