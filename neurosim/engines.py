@@ -49,12 +49,13 @@ class Memory(Enum):
     @property
     def label(self) -> str:
         """The name used in messages: SBUF, PSUM, HBM."""
-        return "HBM" if self.is_hbm else self.value.upper()
+        return _LABELS[self]
 
     __hash__ = object.__hash__  # Enum's own hashes the name each time; records hash memories often
 
 
 _HBM = frozenset({Memory.hbm, Memory.shared_hbm})
+_LABELS = {memory: "HBM" if memory.is_hbm else memory.value.upper() for memory in Memory}
 
 HBM = (Memory.hbm, Memory.shared_hbm)
 """All kinds of HBM, for operand declarations."""

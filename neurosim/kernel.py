@@ -234,12 +234,11 @@ class Kernel:
     ) -> NkiTensor:
         partitions = shape[0] if memory.is_on_chip else 0
         stack = self.stack()
-        info = StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role)
         if memory is Memory.shared_hbm and role == "tile" and self.grid is not ALONE:
-            storage = self._shared(info)
+            storage = self._shared(StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role))
         else:
             storage = Storage(memory, partitions, row_bytes, dtype.size_bytes, buffer)
-            self._add_storage(storage, info)
+            storage.id = self.program.storages.add(name, memory, shape, dtype, partitions, row_bytes, stack, role)
         return self._finish(storage, name, shape, dtype, memory, (0, 0), row_bytes, stack, role)
 
     def _shared(self, info: StorageInfo) -> Storage:

@@ -302,9 +302,9 @@ class SharedWrites:
         self._left.clear()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Allocation:
-    """One ``nl.ndarray`` (or input): what was asked for, and where its bytes are.
+    """One ``nl.ndarray`` (or input): what was asked for, and where its bytes are. It never changes.
 
     Attributes:
         storage: the bytes, its own, or the plane that tensors with an address share.

@@ -166,12 +166,12 @@ def checked_dtype(call: str, dtype: Any) -> DType:
 def checked_shape(shape: Any) -> tuple[int, ...]:
     """Return the extents that a kernel asks a new tensor for."""
     try:
-        extents = tuple(as_int(extent) for extent in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+        extents = tuple(map(as_int, shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:
         raise IllegalOperand(
             f"nl.ndarray: shape {shape!r} is not made of ints", advice="pass a tuple of Python ints"
         ) from None
-    if not extents or any(extent < 1 for extent in extents):
+    if not extents or min(extents) < 1:
         raise IllegalOperand(f"nl.ndarray: shape {extents} has no elements", advice="each axis needs at least one")
     return extents
 

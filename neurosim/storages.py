@@ -64,9 +64,37 @@ class Storages(Sequence[StorageInfo]):
 
     def append(self, info: StorageInfo) -> None:
         """Add a storage; its id is how many there were."""
-        for column in (self._kind, self._stack, self._number):
-            column.append(-1)
-        self[len(self._kind) - 1] = info
+        self.add(info.name, info.memory, info.shape, info.dtype, info.partitions, info.row_bytes, info.stack, info.role)
+
+    def add(
+        self,
+        name: str,
+        memory: Memory,
+        shape: tuple[int, ...],
+        dtype: DType,
+        partitions: int,
+        row_bytes: int,
+        stack: int,
+        role: str,
+    ) -> int:
+        """Add what :class:`StorageInfo` says, without making one, and return the storage's id."""
+        kind = self._kind_ids.get((memory, shape, dtype, partitions, row_bytes, role))
+        if kind is None:
+            kind = self._add_kind(StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role))
+        number = _number_in(name, memory)
+        if number < 0:
+            self._names[len(self._kind)] = name
+        self._kind.append(kind)
+        self._stack.append(stack)
+        self._number.append(number)
+        return len(self._kind) - 1
+
+    def _add_kind(self, info: StorageInfo) -> int:
+        self._kind_ids[info.memory, info.shape, info.dtype, info.partitions, info.row_bytes, info.role] = len(
+            self._kinds
+        )
+        self._kinds.append(info)
+        return len(self._kinds) - 1
 
     def copy(self) -> Storages:
         """Return a table of the same storages, to which others can be added."""
@@ -80,8 +108,7 @@ class Storages(Sequence[StorageInfo]):
         key = info.memory, info.shape, info.dtype, info.partitions, info.row_bytes, info.role
         kind = self._kind_ids.get(key)
         if kind is None:
-            kind = self._kind_ids[key] = len(self._kinds)
-            self._kinds.append(info)
+            kind = self._add_kind(info)
         number = _number_in(info.name, info.memory)
         self._kind[index], self._stack[index], self._number[index] = kind, info.stack, number
         if number < 0:

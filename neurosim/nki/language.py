@@ -112,12 +112,14 @@ def ndarray(
         IllegalOperand, CapacityExceeded, OutOfBounds: the shape, the size or the address is impossible.
     """
     if isinstance(shape, (tuple, list)):
-        if any(isinstance(extent, par_dim) for extent in shape[1:]):
+        kinds = list(map(type, shape))
+        if par_dim in kinds[1:]:
             raise IllegalOperand(
                 f"nl.ndarray: nl.par_dim in shape {shape!r} is not the first extent",
                 advice="the first axis of an on-chip tensor is its partitions",
             )
-        shape = [int(extent) if isinstance(extent, par_dim) else extent for extent in shape]
+        if par_dim in kinds:
+            shape = [int(shape[0]), *shape[1:]]
     return current("nl.ndarray").allocate(shape, dtype, buffer, name, address)
 
 
