@@ -44,7 +44,11 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
         return any(tile.buffer is Memory.psum for tile in self._tiles())
 
     def _is_exact(self) -> bool:
-        return all(tile.dtype in (int32, uint32) for tile in self._tiles())
+        words = (int32, uint32)
+        return self.dst.dtype in words and self.data1.dtype in words and self.data2.dtype in words
+
+    def _is_bfloat16(self) -> bool:
+        return self.dst.dtype == self.data1.dtype == self.data2.dtype == bfloat16
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal extents, a binary operator, memories that the engine reaches."""
@@ -97,7 +101,7 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
         elif self._is_exact() and lanes.engine is Engine.gpsimd:
             exact = alu.binary_int(op.name, lanes.bits(self.data1), lanes.bits(self.data2))
             lanes.put_bits(self.dst, exact.astype(self.dst.dtype.numpy, copy=False))
-        elif lanes.only_bits and lanes.only_nearest and all(tile.dtype == bfloat16 for tile in self._tiles()):
+        elif self._is_bfloat16() and lanes.only_bits and lanes.only_nearest:
             lanes.put_bits(self.dst, alu.binary_bfloat16(op.name, lanes.bits(self.data1), lanes.bits(self.data2)))
         else:
             lanes.put(self.dst, alu.binary(op.name, lanes.f32(self.data1), lanes.f32(self.data2)))

@@ -21,8 +21,8 @@ Array = NDArray[Any]
 
 def is_wide(*operands: Any) -> bool:
     """Return whether one of the operands is a float64 array."""
-    for operand in operands:  # noqa: SIM110 (all computations ask, and a generator takes twice the time)
-        if isinstance(operand, np.ndarray) and operand.dtype.char == "d":
+    for operand in operands:  # all computations ask, and a generator takes twice the time
+        if isinstance(operand, np.ndarray) and operand.itemsize == 8 and operand.dtype.char == "d":
             return True
     return False
 
