@@ -111,7 +111,8 @@ def plot_engines(content: Mapping[str, Any], path: str | Path | None = None) -> 
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the kernel's time [%]")
     axes.set_title(_title(summary), fontsize=10)
-    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+    if axes.patches:
+        figure.legend(loc="outside lower center", ncols=4, fontsize=8)
     return _finished(figure, path)
 
 

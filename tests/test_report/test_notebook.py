@@ -207,3 +207,20 @@ def test_plots_are_files_or_words(plot: str, result: neurosim.Result, tmp_path: 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigurationError, match="plots need matplotlib, which is not installed"):
         getattr(result, plot)()
+
+
+def test_a_run_without_instructions_shows_itself_too(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    pytest.importorskip("matplotlib")
+
+    def nothing(x: Any) -> Any:
+        return x
+
+    empty = neurosim.simulate(nothing)(np.ones((4, 4), np.float32))
+    assert len(empty.timeline.ops) == 0
+    for plot in PLOTS:
+        assert getattr(empty, plot)().axes
+    assert len(Page(empty._repr_html_()).widths) == 6
+    assert len(Page(empty.timeline._repr_html_()).widths) == 21
+    empty.csv(tmp_path / "ops.csv")
+    assert (tmp_path / "ops.csv").read_text(encoding="utf-8").count("\n") == 1
+    assert [str(warning.message) for warning in recwarn] == []
