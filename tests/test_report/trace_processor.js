@@ -102,6 +102,8 @@ const server = http.createServer((request, response) => {
     }
   });
 });
+// Parsing holds up everything here for longer than connections may rest by default.
+server.keepAliveTimeout = server.requestTimeout = server.headersTimeout = server.timeout = 0;
 setTimeout(function ready() {
   try {
     call("/status", Buffer.alloc(0));
