@@ -407,11 +407,12 @@ def test_a_cold_tensor_engine_takes_twice_as_long(builder, trn2):
 
 
 def test_few_rows_never_end_the_throttle(builder, trn2):
-    """Half of them do, when they never pause."""
-    assert set(throttled_stream(builder, trn2, 1, 40)[1]) == {2 * STREAM}
+    """Nor do half of them, however long: measured as 1707 ns for a float32 matmul that takes 853 at the full clock."""
+    for rows in (1, 64):
+        assert set(throttled_stream(builder, trn2, rows, 40)[1]) == {2 * STREAM}
 
 
-@pytest.mark.parametrize(("rows", "warm"), [(63, False), (66, True), (128, True)])
+@pytest.mark.parametrize(("rows", "warm"), [(64, False), (99, False), (101, True), (128, True)])
 def test_the_threshold_of_the_throttle_counts_rows(builder, trn2, rows, warm):
     assert (throttled_stream(builder, trn2, rows, 60)[1][-1] == STREAM) == warm
 
