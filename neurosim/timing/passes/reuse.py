@@ -38,6 +38,7 @@ from neurosim.work import Transfer
 KEPT_SHARE: Final = 0.75
 """Share of SBUF that may be in use where tiles are kept. The first example above needs 0.71 of it, the second 0.67."""
 
+_LARGEST: Final = 1 << 62
 _MOST_BLOCKS: Final = 1 << 16
 """Beyond so many records, space is looked at by blocks of several."""
 
@@ -110,7 +111,7 @@ def reused(program: Program, columns: Columns, storages: Ints, infos: Storages, 
     """
     instead = np.arange(len(infos))
     loads = _loads(program, columns, storages)
-    if len(np.unique(loads.names)) == len(loads.names):  # none brings what another one brought
+    if int(loads.names.max(initial=-1)) + 1 == len(loads.names):  # none brings what another one brought
         return Reused(np.arange(len(program)), storages)
     lives = _lives(program, columns, storages, infos)
     tiles = _tiles(program, columns, storages, infos, loads, lives)
@@ -142,18 +143,8 @@ def _loads(program: Program, columns: Columns, storages: Ints) -> _Loads:
     stores = np.flatnonzero(~is_read & ~mine)
     keys = np.sort(storages[stores] * len(program) + columns.record[stores])
     version = np.searchsorted(keys, source * len(program) + record)
-    names = np.zeros(len(writes), dtype=np.int64)
-    for column in (
-        signatures[record],
-        cores[record],
-        trips[record],
-        source,
-        version,
-        columns.offset[reads],
-        columns.offset[writes],
-    ):
-        names = _named(names, column)
-    return _Loads(writes, source, names)
+    same = (signatures[record], cores[record], trips[record], version, source)
+    return _Loads(writes, source, _named(*same, columns.offset[reads], columns.offset[writes]))
 
 
 def _is_load(signature: Signature) -> bool:
@@ -170,11 +161,18 @@ def _is_load(signature: Signature) -> bool:
     )
 
 
-def _named(names: Ints, column: Ints) -> Ints:
-    """Return a number for each pair of a name and a value, from 0."""
-    _, values = np.unique(column, return_inverse=True)
-    _, pairs = np.unique(names * (values.max(initial=0) + 1) + values, return_inverse=True)
-    return pairs.astype(np.int64)
+def _named(*columns: Ints) -> Ints:
+    """Return a number for each combination of values, from 0."""
+    names, width = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for values in columns:
+        least = int(values.min(initial=0))
+        span = int(values.max(initial=0)) - least + 1
+        if width * span >= _LARGEST:  # pairs would not be told apart any more
+            names = np.unique(names, return_inverse=True)[1].astype(np.int64)
+            values, width = np.unique(values, return_inverse=True)[1].astype(np.int64), len(names)
+            least, span = 0, len(names)
+        names, width = names * span + (values - least), width * span
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def _lives(program: Program, columns: Columns, storages: Ints, infos: Storages) -> _Lives:
