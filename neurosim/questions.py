@@ -11,6 +11,9 @@ from neurosim.program import Program
 from neurosim.timing import Timeline, TimingOptions
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from neurosim.advice import Advice
     from neurosim.timing.causes import Causes
     from neurosim.timing.critical import CriticalPath
@@ -72,6 +75,16 @@ class Questions:
         from neurosim.timing.critical import critical_path
 
         return critical_path(self.program, self.timelines)
+
+    def slack_ps(self) -> NDArray[np.int64]:
+        """Return, by record, how much later it could be before the kernel ended later, in picoseconds.
+
+        All else stays in the order that it had: see :mod:`neurosim.timing.slack`. An instruction with slack is not on
+        the critical path.
+        """
+        from neurosim.timing.slack import slack_ps
+
+        return slack_ps(self.program, self.chip, self.timing)
 
     def advice(self) -> list[Advice]:
         """Return what the kernel could do better, each with the figure that triggers it and what it gains at most."""

@@ -443,6 +443,7 @@ ROWS = (
             "neurosim.advice",
             "neurosim.report.limits",
         ),
+        packages=("numpy",),
     ),
     # What a kernel could do better: a rule a file, each of which looks at figures of a timed program.
     Row(

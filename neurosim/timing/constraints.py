@@ -64,6 +64,7 @@ class _Records:
         is_dma: whether DMA engines do its work.
         partners: the other core's record of the same meeting, -1 for none.
         gone: whether it takes no time and no engine.
+        earliest_ps: when it may start at the earliest.
     """
 
     signatures: Ints
@@ -72,6 +73,7 @@ class _Records:
     is_dma: Bools
     partners: Ints
     gone: Bools
+    earliest_ps: Ints
 
 
 def tables_of(
@@ -146,6 +148,7 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
         epoch=_epochs(records),
         partner=records.partners,
         gone=records.gone,
+        ready_ps=records.earliest_ps,
         **columns,
         **dict.fromkeys(("waited_for", "queued_behind", "complete_ps", "arrival_ps", "data_ps", "moved_ps"), -1),
     )
@@ -201,7 +204,8 @@ def _columns(program: Program, costs: Costs, signatures: Ints, engines: Ints, ed
     units = cores * len(ENGINES) + engines[signatures]
     is_dma = (costs.costs["kind"] == TRANSFER)[signatures]
     gone = np.zeros(len(program), dtype=bool) if edit.gone is None else edit.gone
-    return names, _Records(signatures, units, cores, is_dma, _partners(program), gone)
+    earliest_ps = np.zeros(len(program), dtype=np.int64) if edit.earliest_ps is None else edit.earliest_ps
+    return names, _Records(signatures, units, cores, is_dma, _partners(program), gone, earliest_ps)
 
 
 def _partners(program: Program) -> Ints:

@@ -31,11 +31,19 @@ class Edit:
         operands: the format in which the tensor engine multiplies what was recorded as 4-byte floats, None to leave it.
         overwrites: whether a write waits until others have written or read what it overwrites; without, every tile has
             as many buffers as it needs.
+        earliest_ps: by record, when it may start at the earliest; None for no such limit.
     """
 
     gone: NDArray[np.bool_] | None = field(default=None)
     operands: DType | None = None
     overwrites: bool = True
+    earliest_ps: NDArray[np.int64] | None = field(default=None)
+
+    def of(self, records: NDArray[np.int64]) -> Edit:
+        """Return the edit of these records alone, in their order."""
+        gone = None if self.gone is None else self.gone[records]
+        earliest = None if self.earliest_ps is None else self.earliest_ps[records]
+        return replace(self, gone=gone, earliest_ps=earliest)
 
     def signature(self, signature: Signature) -> Signature:
         """Return a signature with the operands of its multiplication in the edit's format."""

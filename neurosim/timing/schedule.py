@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,8 +46,7 @@ def schedule(program: Program, chip: Chip, order: str, *, throttle: bool, edit: 
     with _collection_paused():
         executed = compiled(program, chip) if order == "compiler" else unchanged(program)
         placement = recorded(program) if order == "program" else placed(executed.program, chip)
-        if edit.gone is not None:
-            edit = replace(edit, gone=edit.gone[executed.records])
+        edit = edit.of(executed.records)
         cores, tables = lower(executed.program, placement, chip, WINDOWS[order], throttle=throttle, edit=edit)
         run(tables)
     waiting = np.flatnonzero(tables.records["complete_ps"] < 0)

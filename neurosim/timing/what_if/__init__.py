@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
@@ -19,7 +20,7 @@ from neurosim.timing.what_if.vocabulary import figures_of, words
 __all__ = ["WhatIf", "what_if", "words"]
 
 _OPTIONS: Final = ("schedule", "throttle")
-_KERNEL: Final = ("matmul", "overwrites", "without")
+_KERNEL: Final = ("matmul", "overwrites", "without", "earliest")
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def what_if(
             or ``throttle`` as :class:`TimingOptions` has them; ``matmul="bfloat16"`` where 4-byte floats are
             multiplied; ``overwrites=False``, where no write waits for what it overwrites;
             ``without`` places (``"matmul.py:61"``, ``"matmul.py"``) or numbers of records, whose instructions take
-            no time.
+            no time; ``earliest={record: start_ps}``, before which records do not start.
         before_ps: the makespan without the changes.
         text: the changes in words; by default as they are given.
 
@@ -110,7 +111,22 @@ def _edit(program: Program, given: Mapping[str, Any]) -> Edit:
                 numbers=("nothing there can be left out: it orders what is around it",),
                 advice="name a line with an instruction other than a meeting of cores or the head of a loop",
             )
-    return Edit(gone, operands_of(given["matmul"]) if "matmul" in given else None, overwrites)
+    operands = operands_of(given["matmul"]) if "matmul" in given else None
+    return Edit(gone, operands, overwrites, _earliest(program, given["earliest"]) if "earliest" in given else None)
+
+
+def _earliest(program: Program, given: Any) -> NDArray[np.int64]:
+    times = np.zeros(len(program), dtype=np.int64)
+    for record, start_ps in given.items() if isinstance(given, Mapping) else ((None, None),):
+        known = isinstance(record, int) and 0 <= record < len(program)
+        if not known or not isinstance(start_ps, int) or start_ps < 0:
+            raise ConfigurationError(
+                f"what_if: earliest={given!r}",
+                numbers=(f"records are 0 to {len(program) - 1}, times are whole picoseconds",),
+                advice="give a time for each record, as in {17: 1_000_000}",
+            )
+        times[record] = start_ps
+    return times
 
 
 def records_at(program: Program, given: Any) -> list[int]:
