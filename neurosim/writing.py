@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 from neurosim.errors import ConfigurationError
 
-_COMPRESSION: Final = 5
+_COMPRESSION: Final = 3  # twice as fast as 5 on a trace, for a tenth more bytes
 
 
 @contextlib.contextmanager

@@ -176,6 +176,19 @@ def test_text_is_of_fixed_width_and_the_same_in_colors(rungs: Diff) -> None:
     assert f"{Path(LADDER).name}:" in text
 
 
+def test_runs_on_several_cores_say_which_core_it_is_about() -> None:
+    kernel = load_kernel(f"{packaged_kernel('sharded_rmsnorm.py')}:sharded_rmsnorm")
+    specs = neurosim.spec((512, 256), "float32"), neurosim.spec((256,), "float32")
+    one, two = (neurosim.simulate(kernel, "trn2", values=False)[cores](*specs) for cores in (1, 2))
+    found = neurosim.diff(one, two)
+    assert {row.name: (row.a, row.b) for row in found.setup} == {"cores": ("1", "2")}
+    for causes in found.engines.values():
+        assert sum(causes.values()) == found.change_ps == two.timeline.makespan_ps - one.timeline.makespan_ps
+    for shown in (str(found), found._repr_html_()):
+        assert "those of the core that ends last" in shown
+    assert "core that ends last" not in str(neurosim.diff(one, one))
+
+
 # Files
 
 

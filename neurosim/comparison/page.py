@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import neurosim
-from neurosim.comparison.text import figures, place_text, shown_lines
+from neurosim.comparison.text import figures, notes, place_text, shown_lines
 from neurosim.comparison.why import headline, signed, why_engine, why_line
 from neurosim.errors import ConfigurationError
 from neurosim.report.colors import CAUSE_COLORS, CAUSES_IN_ORDER
@@ -66,6 +66,7 @@ def _rendered(diff: Diff, count: int | None) -> str:
         engines=[_engine(diff, name, longer) for name in diff.engines],
         lines=[_line(row) for row in moved[:count]],
         hidden=len(moved) - len(moved[:count]),
+        notes=notes(diff),
         version=neurosim.__version__,
     )
     return text

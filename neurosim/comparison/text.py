@@ -40,9 +40,18 @@ def text(diff: Diff, *, color: bool = False) -> str:
         _engines(diff),
         _lines(diff),
     ]
-    if not (diff.a.is_whole and diff.b.is_whole):
-        parts.append(Text("A summary from a file holds its costliest lines only; a program file has all.", style="dim"))
+    parts += [Text(note, style="dim") for note in notes(diff)]
     return printed(parts, color=color, width=WIDTH)
+
+
+def notes(diff: Diff) -> list[str]:
+    """Return what a reader should know of what is compared."""
+    found = []
+    if max(len(side.summary["cores"]) for side in (diff.a, diff.b)) > 1:
+        found.append("Engines and lines of a run on several cores are those of the core that ends last.")
+    if not (diff.a.is_whole and diff.b.is_whole):
+        found.append("A summary from a file holds its costliest lines only; a program file has all.")
+    return found
 
 
 def figures(diff: Diff) -> list[tuple[str, str, str, str]]:
