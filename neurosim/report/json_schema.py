@@ -46,12 +46,12 @@ def _of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 def _of_fields(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if hint.__name__ not in definitions:
         made = definitions[hint.__name__] = {"type": "object", "description": inspect.cleandoc(hint.__doc__ or "")}
-        # Not `__required_keys__`: where annotations are kept as text, it does not see what need not be there.
+        # Where annotations are kept as text, `__required_keys__` does not see single fields that need not be there.
         fields = get_type_hints(hint, include_extras=True)
         optional = {name for name, field in fields.items() if get_origin(field) is NotRequired}
         plain = {name: get_args(field)[0] if name in optional else field for name, field in fields.items()}
         made["properties"] = {name: _of(field, definitions) for name, field in plain.items()}
-        made["required"] = sorted(set(fields) - optional)
+        made["required"] = sorted(hint.__required_keys__ - optional)
     return {"$ref": f"#/$defs/{hint.__name__}"}
 
 
