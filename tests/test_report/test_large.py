@@ -11,7 +11,7 @@ import pytest
 import neurosim
 from neurosim.loading import load_module
 
-SPEED = Path(__file__).parents[2] / "benchmarks" / "speed.py"
+CASES = Path(__file__).parents[2] / "benchmarks" / "costs" / "cases.py"
 RECORDS = 100_000
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def result() -> neurosim.Result:
-    found: neurosim.Result = load_module(SPEED).long_program(RECORDS)
+    found: neurosim.Result = load_module(CASES).long_program(RECORDS)
     assert len(found.program) >= RECORDS
     return found
 
