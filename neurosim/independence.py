@@ -153,7 +153,7 @@ def carried(program: Program) -> list[Carried]:
     for loop, entered, number in _loops(program):
         inside = (entered[consumers] >= 0) & (entered[consumers] == entered[found.producers])
         across = number[consumers] != number[found.producers]
-        rows = np.flatnonzero(inside & (across | sums[found.producers]))
+        rows = np.flatnonzero(inside & (across | sums[found.producers] | sums[consumers]))
         pairs = zip(consumers[rows].tolist(), found.producers[rows].tolist(), strict=True)
         one = _first(touches, program, loop, number, pairs)
         if one is not None:
@@ -285,6 +285,19 @@ def _in_place(places: list[tuple[_Operand, int, int]]) -> tuple[int, ...]:
     return (target.slot, same[0]) if len(same) == 1 else ()
 
 
+@dataclass(slots=True)
+class _Chains:
+    """Sums in a loop, by the records that add to them.
+
+    Attributes:
+        goes_on: records that go on with a sum of earlier iterations, with a record of one of these.
+        begun: records that add to what an iteration but the first wrote, with the record that wrote it.
+    """
+
+    goes_on: dict[int, int]
+    begun: dict[int, int]
+
+
 def _first(
     touches: _Touches, program: Program, loop: Frame, number: Ints, pairs: Iterator[tuple[int, int]]
 ) -> Carried | None:
@@ -292,11 +305,11 @@ def _first(
 
     Args:
         number: by record, its iteration.
-        pairs: records that wait for one another: in different iterations, or behind one that may go on with a sum.
+        pairs: records that wait for one another: in different iterations, or one of them may be part of a sum.
     """
-    goes_on: dict[int, int] = {}  # records that go on with a sum of earlier iterations: a record of one of these
+    chains = _Chains({}, {})
     for later, group in groupby(pairs, key=lambda pair: pair[0]):
-        found = [one for _, earlier in group for one in _between(touches, program, number, later, earlier, goes_on)]
+        found = [one for _, earlier in group for one in _between(touches, program, number, later, earlier, chains)]
         if found:
             storage, first, does, did = min(found, key=lambda one: (_PLAINEST.index(one[2]), one[3] != "reads"))
             return Carried(loop, storage, first, later, (int(number[first]), int(number[later])), does, did)
@@ -304,21 +317,28 @@ def _first(
 
 
 def _between(
-    touches: _Touches, program: Program, number: Ints, later: int, earlier: int, goes_on: dict[int, int]
+    touches: _Touches, program: Program, number: Ints, later: int, earlier: int, chains: _Chains
 ) -> Iterator[tuple[int, int, str, str]]:
     """Yield how one record depends on another: storage, the record of an earlier iteration, what the two do."""
     across = bool(number[later] != number[earlier])
-    if not across and earlier not in goes_on:
-        return
-    first = earlier if across else goes_on[earlier]
     for met in touches.meeting(later, earlier):
-        begins = across and met.writes and number[earlier] == 0
-        if met.sums and (met.sums == met.summed or begins):
-            goes_on[later] = first
-            continue
         storage = touches.storage(later, met.slot)
-        if (not across and not met.summed) or (not met.reads and program.storages[storage].role == "plane"):
-            continue  # nothing of another iteration; or two tensors at one address, a matter of space
-        does = "adds to" if met.sums else "reads" if met.reads else "overwrites"
-        did = "added to" if met.summed else "wrote" if met.writes else "reads"
-        yield storage, first, does, did
+        if met.sums and met.sums == met.summed:
+            if earlier in chains.begun:
+                chains.begun[later] = chains.begun[earlier]
+                if across:
+                    yield storage, chains.begun[earlier], "adds to", "wrote"
+            if across or earlier in chains.goes_on:
+                chains.goes_on[later] = chains.goes_on.get(earlier, earlier)
+            continue
+        if met.sums and met.writes and across and number[earlier] == 0:
+            chains.goes_on[later] = earlier  # the first iteration writes what the others add to
+            continue
+        if met.sums and met.writes and not across and number[earlier]:
+            chains.begun[later] = earlier
+        if across or (met.summed and earlier in chains.goes_on):
+            if not met.reads and program.storages[storage].role == "plane":
+                continue  # two tensors at one address, a matter of space
+            does = "adds to" if met.sums else "reads" if met.reads else "overwrites"
+            did = "added to" if met.summed else "wrote" if met.writes else "reads"
+            yield storage, earlier if across else chains.goes_on[earlier], does, did

@@ -390,3 +390,44 @@ def test_random_loops_are_those_of_a_twin_that_marks_elements(steps, count):
         if one != other
     )
     assert bool(found(kernel)) == depends
+
+
+OPERATION = st.tuples(
+    st.sampled_from(["write", "add", "multiply", "read", "scale"]), st.integers(0, 5), st.integers(-1, 1)
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(OPERATION, min_size=1, max_size=4), st.integers(2, 4))
+def test_what_has_no_note_gives_the_same_in_another_order(operations, count):
+    """All but the first iteration turned round; numbers are small and whole, so that sums are exact in any order."""
+
+    def kernel(x, order):
+        out = nl.ndarray((8, count * len(operations)), nl.float32, nl.shared_hbm)
+        shared = nl.load(x)
+        for iteration in order:
+            for place, (what, first, shift) in enumerate(operations):
+                column = shared[:, (first + shift * iteration) % 6 : (first + shift * iteration) % 6 + 1]
+                own = new(1)
+                nisa.memset(own, value=float(1 + (iteration + place) % 3))
+                if what == "write":
+                    nisa.tensor_copy(dst=column, src=own)
+                elif what == "read":
+                    nisa.tensor_copy(dst=own, src=column)
+                elif what == "scale":  # two operators: no sum
+                    nisa.tensor_scalar(
+                        dst=column, data=column, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=float(iteration)
+                    )
+                else:
+                    nisa.tensor_tensor(dst=column, data1=column, data2=own, op=getattr(nl, what))
+                at = iteration * len(operations) + place
+                nl.store(out[:, at : at + 1], own)
+        nl.store(x, shared)
+        return out
+
+    data, turned = np.ones((8, 6), np.float32), np.ones((8, 6), np.float32)
+    program = neurosim.simulate(kernel)(data, nl.affine_range(count))
+    other = neurosim.simulate(kernel)(turned, [0, *range(count - 1, 0, -1)])
+    if not carried(program.program):
+        np.testing.assert_array_equal(data, turned)
+        np.testing.assert_array_equal(program.outputs, other.outputs)
