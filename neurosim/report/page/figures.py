@@ -30,6 +30,7 @@ from neurosim.report.schema import EngineSummary, RooflineSummary
 from neurosim.report.words import words
 
 _ROW_PIXELS: Final = 18
+_LEGEND_PIXELS: Final = 24
 _TOOLS: Final = "xpan,xbox_zoom,reset,save"
 _FROM_TO: Final = ("from, to [µs]", "@left{0.000}, @right{0.000}")
 
@@ -128,7 +129,7 @@ def stalls_figure(engines: Mapping[str, EngineSummary], makespan_ps: int) -> Any
     data = {part: [100 * ps / max(makespan_ps, 1) for ps in shares[part]] for part in parts}
     plot = figure(
         y_range=names[::-1],
-        height=90 + _ROW_PIXELS * len(names),
+        height=max(90 + _ROW_PIXELS * len(names), 40 + _LEGEND_PIXELS * len(parts)),
         sizing_mode="stretch_width",
         tools="save",
         x_axis_label="share of the makespan [%]",
