@@ -624,6 +624,15 @@ ROWS = (
     ),
     # Kernels run on hardware as well: they know `nki` and arithmetic, and nothing of ours.
     Row("kernels", packages=("nki",), siblings=False),
+    # The simulator beside others, each of which is reached by its own kernels.
+    Row(
+        "benchmarks.peers", own=("neurosim",), packages=("rich", "matplotlib", "speed", "peer_kernels"), siblings=False
+    ),
+    Row(
+        "benchmarks.peer_kernels",
+        own=("neurosim",),
+        packages=("numpy", "ml_dtypes", "nki", "jax", "torch", "triton", "triton_viz", "scalesim", "peer_kernels"),
+    ),
     # Scripts, which share what `speed.py` knows of the machine.
     Row(
         "benchmarks",
