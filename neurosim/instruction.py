@@ -489,12 +489,19 @@ def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = N
     try:
         return instruction.issue(kernel, caller)
     except NeurosimError as error:
-        raise error.at(kernel.where()) from error.__cause__
+        raise _placed(instruction, kernel, error) from error.__cause__
     except Exception as error:
         raise _bug(instruction, kernel, error) from error
 
 
+def _placed(instruction: Instruction, kernel: Kernel, error: NeurosimError) -> NeurosimError:
+    """Return an error with its line; a kernel that catches it may go another way, for these values alone."""
+    seen.note(f"{instruction.mnemonic} raised an error, which the kernel caught")
+    return error.at(kernel.where())
+
+
 def _bug(instruction: Instruction, kernel: Kernel, error: Exception) -> SimulatorBug:
+    seen.note(f"{instruction.mnemonic} raised an error, which the kernel caught")
     return SimulatorBug(
         f"{instruction.mnemonic}: {type(error).__name__}: {error}",
         where=kernel.where(),
@@ -519,7 +526,7 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
         try:
             handle = instruction.issue(kernel, sys._getframe(1))
         except NeurosimError as error:
-            raise error.at(kernel.where()) from error.__cause__
+            raise _placed(instruction, kernel, error) from error.__cause__
         except Exception as error:
             raise _bug(instruction, kernel, error) from error
         if kernel.bodies:  # of a loop on the device: each later trip makes the same call

@@ -33,6 +33,8 @@ import numba.core.event  # type: ignore[import-untyped,unused-ignore]
 import numba.extending  # type: ignore[import-untyped,unused-ignore]
 import numpy as np
 
+from neurosim.installation import cache_root
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: numba's types differ from version to version, and half of what we need is not in them.
@@ -74,20 +76,11 @@ def _cache_key(package: Path) -> str:
     return digest.hexdigest()[:20]
 
 
-def _cache_root() -> Path:
-    """Return the folder that holds our cache folders; RuntimeError where no home is known."""
-    if own := os.environ.get("NEUROSIM_CACHE_DIR"):
-        return Path(own)
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "neurosim"
-    return Path.home() / ".cache" / "neurosim"
-
-
 @functools.cache
 def cache_dir(package: Path) -> Path | None:
     """Return the folder for a package's machine code, created and writable, or None: compile afresh each time."""
     try:
-        folder = _cache_root() / f"numba-{_cache_key(package)}"
+        folder = cache_root() / f"numba-{_cache_key(package)}"
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except (OSError, RuntimeError) as error:

@@ -7,6 +7,7 @@ a loop that runs on the device.
 
 from __future__ import annotations
 
+import copy
 from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -194,6 +195,14 @@ class Program:
         self.blocks = array("i")
         self.trip_ids = array("i")
         self.notes: dict[str, str] = {}
+
+    def copy(self) -> Program:
+        """Return a program with the same records and tables of its own: what is added to one is not in the other."""
+        made = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (list, dict, array)):
+                setattr(made, name, copy.copy(value))
+        return made
 
     def __len__(self) -> int:
         return len(self.signature_ids)

@@ -75,6 +75,12 @@ def save(program: Program, path: str | Path) -> None:
     Raises:
         ConfigurationError: the file cannot be written.
     """
+    with replacing(path) as file:
+        write(program, file)
+
+
+def write(program: Program, file: IO[bytes]) -> None:
+    """Write a program into a file that is open."""
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -87,7 +93,7 @@ def save(program: Program, path: str | Path) -> None:
         "operands": len(program.slots) // 2,
         "shapes": shapes(*_TABLES.values()),
     }
-    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         with _member(archive, "header.json") as member:
             member.write(_json(header))
         with _member(archive, "tables.json") as member:
@@ -115,8 +121,7 @@ def load(path: str | Path) -> Program:
                     advice="give what program.save or neurosim profile --save wrote",
                 )
             file.seek(0)
-            with zipfile.ZipFile(file) as archive:
-                return _read(archive, str(path))
+            return read(file, str(path))
     except ConfigurationError:
         raise
     except OSError as error:
@@ -131,6 +136,12 @@ def load(path: str | Path) -> Program:
             numbers=(detail if len(detail) < 200 else detail[:197] + "...",),
             advice="save the program again with program.save or neurosim profile --save",
         ) from error
+
+
+def read(file: IO[bytes], path: str) -> Program:
+    """Read a program from an open file, which messages call ``path``; raises whatever broken bytes lead to."""
+    with zipfile.ZipFile(file) as archive:
+        return _read(archive, path)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
@@ -275,9 +286,14 @@ def _lend(source: str | None) -> str:
     """
     if source is None:
         return _UNKNOWN
-    name = f"<neurosim source {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    name = name_of(source)
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     return name
+
+
+def name_of(source: str) -> str:
+    """Return what frames of a program that was read call a file of this text, in place of its path."""
+    return f"<neurosim source {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
 
 
 def _fill_columns(program: Program, columns: dict[str, NDArray[Any]]) -> None:

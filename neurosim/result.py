@@ -64,7 +64,7 @@ class Result(Questions):
             found = dict(time(self.program, self.chip, **self.timing._asdict()))
             known.clear()  # one is kept: it is as large as the record
             known[self.timing] = found
-        return found
+        return found.copy()
 
     def summary(self, core: int | None = None) -> dict[str, Any]:
         """Return the figures of the report as a dict that ``json.dumps`` takes, with units in the names.

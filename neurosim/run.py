@@ -33,7 +33,18 @@ from neurosim.kernel import Kernel, boundary, run
 from neurosim.lanes import Lanes
 from neurosim.lifetimes import SPILLS, check_capacity
 from neurosim.program import Program
-from neurosim.replay import LIBRARY, Launch, Recording, Unreplayable, is_on, recorded, replayed, without_values
+from neurosim.replay import (
+    LIBRARY,
+    Launch,
+    Recording,
+    Unreplayable,
+    find,
+    is_on,
+    keep,
+    recorded,
+    replayed,
+    without_values,
+)
 from neurosim.replay import launch as launch_of
 from neurosim.replay.tape import LanesOf
 from neurosim.result import Result as Result
@@ -272,7 +283,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     lanes = _lanes(options, precise, program)
     bound = bound_call(name, function, args, _without_alias_marks(name, kwargs))
     launch = _launch(function, bound, options, precise)
-    recording = LIBRARY.get(launch.key) if launch.key else None
+    recording = find(launch.key, chip) if launch.key else None
     if recording is not None:
         again = _again(recording, launch, bound, options, precise, name)
         if again is not None:
@@ -312,7 +323,7 @@ def _recorded(launch: Launch, kernel: Kernel, returned: Any, inputs: int) -> tup
         recording = recorded(kernel, returned, inputs)
     except Unreplayable as found:
         return None, str(found)
-    if not LIBRARY.put(launch.key, recording):
+    if not keep(launch.key, recording):
         return None, f"{len(kernel.program)} instructions are too many to be kept"
     return recording, ""
 
@@ -332,7 +343,7 @@ def _again(
         if not isinstance(error, NeurosimError):
             LIBRARY.drop(launch.key)
         return None
-    return Result(collected, recording.program, options.chip, name, options.timing, recording, replayed=True)
+    return Result(collected, recording.program.copy(), options.chip, name, options.timing, recording, replayed=True)
 
 
 def _fresh(

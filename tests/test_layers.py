@@ -104,6 +104,7 @@ ROWS = (
     # Facts: formats, errors, names of engines, what an instruction asks for, the record itself.
     Row("neurosim.dtypes", packages=("numpy", "ml_dtypes")),
     Row("neurosim.errors"),
+    Row("neurosim.installation"),
     Row("neurosim.engines"),
     Row("neurosim.versions", own=("neurosim.errors",)),
     Row("neurosim.call_stacks", own=("neurosim.program", "neurosim.seen")),
@@ -115,7 +116,7 @@ ROWS = (
     Row("neurosim.chip", own=("neurosim.errors",)),
     # Arithmetic on arrays. It knows formats and nothing of tensors, engines or time.
     Row("neurosim.numerics", own=(*FORMATS, "neurosim.jit"), packages=("numpy",)),
-    Row("neurosim.jit", packages=("numpy", "numba", "llvmlite")),
+    Row("neurosim.jit", own=("neurosim.installation",), packages=("numpy", "numba", "llvmlite")),
     # What can be said of a program before it has a time.
     Row("neurosim.regions", own=RECORD, packages=("numpy",)),
     Row("neurosim.dependences", own=(*RECORD, "neurosim.regions"), packages=("numpy",)),
@@ -398,9 +399,13 @@ ROWS = (
             "neurosim.arguments",
             "neurosim.arrays",
             "neurosim.chip",
+            "neurosim.encoding",
+            "neurosim.installation",
             "neurosim.objects",
+            "neurosim.program_file",
             "neurosim.specs",
             "neurosim.timing",
+            "neurosim.writing",
         ),
         packages=("numpy",),
     ),
@@ -534,6 +539,7 @@ ROWS = (
             "neurosim.chip",
             "neurosim.devices",
             "neurosim.finder",
+            "neurosim.installation",
             "neurosim.loading",
             "neurosim.report.picture",
             "neurosim.report.screen",

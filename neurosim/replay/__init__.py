@@ -23,10 +23,12 @@ from neurosim.replay.library import Recording as Recording
 from neurosim.replay.running import recorded as recorded
 from neurosim.replay.running import replayed as replayed
 from neurosim.replay.running import without_values as without_values
+from neurosim.replay.shelf import SHELF as SHELF
 from neurosim.replay.tape import Unreplayable as Unreplayable
 from neurosim.replay.tokens import Tokens, Unsafe
 
 ENVIRONMENT: Final = "NEUROSIM_REPLAY"
+ON_DISK: Final = "NEUROSIM_RECORDINGS"
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,33 @@ def is_on(asked: bool | None) -> bool:
     Raises:
         ConfigurationError: the variable is neither 0 nor 1.
     """
-    if asked is not None:
-        return asked
-    setting = os.environ.get(ENVIRONMENT, "")
+    return _is_set(ENVIRONMENT, "set 0 to run kernels anew") if asked is None else asked
+
+
+def _is_set(variable: str, advice: str) -> bool:
+    setting = os.environ.get(variable, "")
     if setting not in ("", "0", "1"):
-        raise ConfigurationError(f"{ENVIRONMENT}={setting!r} is neither 0 nor 1", advice="set 0 to run kernels anew")
+        raise ConfigurationError(f"{variable}={setting!r} is neither 0 nor 1", advice=advice)
     return setting != "0"
+
+
+def find(key: str, chip: Chip) -> Recording | None:
+    """Return the recording of a launch: of this process, or one that another left on disk."""
+    found = LIBRARY.get(key)
+    if found is None and _is_set(ON_DISK, "set 0 to keep no recordings on disk"):
+        found = SHELF.get(key, chip)
+        if found is not None:
+            LIBRARY.put(key, found)
+    return found
+
+
+def keep(key: str, recording: Recording) -> bool:
+    """Keep a recording, for other processes on disk; return False where it is too long."""
+    if not LIBRARY.put(key, recording):
+        return False
+    if _is_set(ON_DISK, "set 0 to keep no recordings on disk"):
+        SHELF.put(key, recording)
+    return True
 
 
 def launch(function: Callable[..., Any], arguments: Mapping[str, Any], chip: Chip, options: Any) -> Launch:

@@ -25,6 +25,7 @@ _REFUSED_OPERATIONS: Final = {
     "LOAD_BUILD_CLASS": "defines a class",
     "LOAD_NAME": "looks names up by their text",
     "LOAD_LOCALS": "looks names up by their text",
+    "MATCH_CLASS": "matches an object's attributes",
     "GET_AWAITABLE": "waits for something",
     "GET_AITER": "waits for something",
 }
@@ -32,6 +33,7 @@ _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR
 _INSIDE: Final = frozenset(
     [
         *("allocation", "array", "lanes", "over"),  # of a tensor: its bytes
+        *("format", "format_map"),  # of a text: any attribute of anything
         *("f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "cr_frame", "ag_frame", "tb_frame"),
     ]
 )

@@ -26,7 +26,7 @@ class Recording:
     """What a run left to be replayed.
 
     Attributes:
-        program: the record.
+        program: the record; each result has a copy.
         chip: what it was recorded on.
         classes: of each signature's instruction.
         returned: what the kernel returned, with places for tensors.
@@ -44,21 +44,16 @@ class Recording:
 
     def __post_init__(self) -> None:
         self.outputs = frozenset(place.storage for place in places(self.returned))
-        self._size = self._measured()
 
         self._methods = self._found()
-
-    def _measured(self) -> tuple[int, ...]:
-        program = self.program
-        return len(program), len(program.edges), len(program.names), len(program.storages), len(program.notes)
 
     def _found(self) -> list[Any]:
         return [getattr(cls, name) for cls in dict.fromkeys(self.classes) for name in _METHODS]
 
     @property
     def is_intact(self) -> bool:
-        """Whether nobody has added to the record, as a handle that outlived its run can, or replaced an instruction."""
-        return self._size == self._measured() and self._methods == self._found()
+        """Whether nobody has replaced a part of an instruction since."""
+        return self._methods == self._found()
 
     def tape(self) -> Tape:
         """Return the record as instructions; made when first asked for.
@@ -80,7 +75,7 @@ class Library:
         self._lock = threading.Lock()
 
     def get(self, key: str) -> Recording | None:
-        """Return a recording, None where there is none or where somebody added to it."""
+        """Return a recording, None where there is none that is as it was."""
         with self._lock:
             found = self._kept.get(key)
             if found is not None and not found.is_intact:

@@ -33,7 +33,7 @@ def recorded(kernel: Kernel, returned: Any, inputs: int) -> Recording:
         made = template(returned)
     except NotPlain as found:
         raise Unreplayable(str(found)) from None
-    return Recording(program, kernel.chip, _classes(kernel), made, _constants(kernel, inputs))
+    return Recording(program.copy(), kernel.chip, _classes(kernel), made, _constants(kernel, inputs))
 
 
 def _classes(kernel: Kernel) -> Classes:

@@ -36,6 +36,8 @@ _BUILTINS: Final = frozenset(
     """.split()  # noqa: SIM905 (sixty words, and no quotes)
 )
 _PURE_MODULES: Final = frozenset(["math", "_operator", "operator", "itertools"])
+_BY_NAME: Final = frozenset(["attrgetter", "methodcaller"])
+"""They reach attributes that no code names."""
 _NUMPY: Final = frozenset(
     """
     abs add ceil cumprod cumsum divide dtype exp finfo floor floor_divide gcd iinfo lcm log log10 log2 maximum minimum
@@ -76,14 +78,15 @@ class Tokens:
             return "array", kind, str(getattr(value, "shape", "")), repr(value.dtype), first
         if isinstance(value, Spec):
             return "spec", value.shape, repr(value.dtype)
-        if type(value) in (list, tuple):
-            return type(value).__name__, tuple(self.argument(each, f"{name}[{i}]") for i, each in enumerate(value))
-        if type(value) is dict:
-            return "dict", tuple((self.value(key, name), self.argument(each, name)) for key, each in value.items())
-        fields = fields_of(value)
-        if fields is None:
+        if type(value) not in (list, tuple, dict) and fields_of(value) is None:
             return self.value(value, f"argument {name}")
-        with self._deeper(name):
+        with self._deeper(f"argument {name}"):
+            if type(value) is dict:
+                return "dict", tuple((self.value(key, name), self.argument(each, name)) for key, each in value.items())
+            if type(value) in (list, tuple):
+                entries = (self.argument(each, f"{name}[{place}]") for place, each in enumerate(value))
+                return type(value).__name__, tuple(entries)
+            fields = fields_of(value) or {}
             inner = tuple((key, self.argument(each, f"{name}.{key}")) for key, each in fields.items())
             return "object", self.value(type(value), name), inner
 
@@ -149,7 +152,8 @@ class Tokens:
         if kind is types.BuiltinFunctionType or isinstance(value, type):
             is_free = isinstance(value, type) or isinstance(value.__self__, types.ModuleType)
             if is_free and (
-                (module == "builtins" and (name in _BUILTINS or _is_error(value))) or module in _PURE_MODULES
+                (module == "builtins" and (name in _BUILTINS or _is_error(value)))
+                or (module in _PURE_MODULES and name not in _BY_NAME)
             ):
                 return "builtin", f"{module}.{name}"
         if value is functools.reduce:

@@ -14,7 +14,6 @@ import inspect
 import json
 import sysconfig
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -25,9 +24,9 @@ import numpy as np
 import neurosim
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
+from neurosim.installation import PACKAGES, own_digest
 from neurosim.sweeps.running import Call, packed
 
-_PACKAGES = (Path(neurosim.__file__).resolve().parent, Path(neurosim.__file__).resolve().parent.parent / "isa")
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
@@ -68,17 +67,6 @@ def kernel_digest(kernel: Any) -> str:
     return digest.hexdigest()
 
 
-@lru_cache
-def own_digest() -> str:
-    """Return a digest of neurosim's own sources and device files."""
-    digest = hashlib.sha256()
-    for package in _PACKAGES:
-        for file in sorted((*package.rglob("*.py"), *package.rglob("*.toml"))):
-            digest.update(str(file.relative_to(package.parent)).encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
 def _files(function: Any) -> set[str]:
     """Return the files of a function and of all that they import from files of the same people."""
     module = inspect.getmodule(function)
@@ -115,7 +103,7 @@ def _imported(file: str, package: str | None) -> Iterator[tuple[str, str | None]
 
 def _is_theirs(file: str) -> bool:
     path = Path(file).resolve()
-    return not any(path.is_relative_to(folder) for folder in (*_PACKAGES, *_LIBRARIES))
+    return not any(path.is_relative_to(folder) for folder in (*PACKAGES, *_LIBRARIES))
 
 
 def _text(file: str) -> bytes | None:

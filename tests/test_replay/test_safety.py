@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import operator
 import random
 import sys
 import threading
@@ -307,6 +308,93 @@ def test_a_value_read_from_the_inside():
     assert_runs(by_frame, "asks for .__globals__")
 
 
+def test_ways_around_the_names_of_attributes():
+    def by_format(x):
+        return scaled(x, float(len("{0.allocation.storage.buffer}".format(nl.load(x)))))  # noqa: UP030, UP032
+
+    def by_getter(x):
+        return scaled(x, float(operator.attrgetter("allocation.storage.buffer")(x)[5]))
+
+    def by_function(x):
+        return scaled(x, float(next(map(nl.NkiTensor.array, [x]))[0, 1]))
+
+    def by_pattern(x):
+        match x:
+            case nl.NkiTensor(allocation=found):
+                return scaled(x, float(found is not None))
+
+    assert_runs(by_format, "asks for .format")
+    assert_runs(by_getter, "attrgetter")
+    assert_runs(by_function, "asks for .array")
+    assert_runs(by_pattern, "matches an object's attributes")
+
+
+def test_an_error_that_the_kernel_catches():
+    """What raised for some values does not for others, and Python goes another way."""
+
+    def kernel(x):
+        tile = nl.ndarray((32, 64), dtype=nl.bfloat16, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x)
+        packed = nl.ndarray((32, 16), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
+        scales = nl.ndarray((32, 16), dtype=nl.uint8, buffer=nl.sbuf)
+        factor = 1.0
+        try:
+            nisa.quantize_mx(dst=packed, src=tile, dst_scale=scales)
+        except Exception:
+            factor = 2.0
+        return scaled(x, factor)
+
+    x = np.ones((32, 64), "bfloat16")
+    x[3, 3] = np.inf
+    first = neurosim.simulate(kernel, "trn3")(x)
+    assert float(first.outputs[0, 0]) == 2
+    assert first.unreplayable == "quantize_mx raised an error, which the kernel caught"
+    x[3, 3] = 1
+    for _ in range(2):
+        assert float(neurosim.simulate(kernel, "trn3")(x).outputs[0, 0]) == 1
+    x[3, 3] = np.inf
+    assert float(neurosim.simulate(kernel, "trn3")(x).outputs[0, 0]) == 2
+
+
+def test_random_numbers_are_those_of_a_run():
+    def kernel(x):
+        tile, numbers = nl.load(x), nl.rand(x.shape, nl.float32)
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=numbers, op=nl.add)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    assert_replays(kernel)
+    assert not np.array_equal(neurosim.simulate(kernel)(X).outputs, X)
+
+
+@pytest.mark.parametrize("memory", ["sbuf", "psum"])
+def test_tensors_with_addresses(memory):
+    def kernel(x):
+        out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        for place in range(2):
+            first = nl.ndarray(x.shape, dtype=x.dtype, buffer=getattr_of(memory), address=(0, 0))
+            second = nl.ndarray(x.shape, dtype=x.dtype, buffer=getattr_of(memory), address=(0, 64))
+            loaded = nl.load(x)
+            nisa.tensor_copy(dst=first, src=loaded)
+            nisa.tensor_scalar(dst=second, data=first, op0=nl.add, operand0=float(place + 1))
+            stored = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=stored, src=second)
+            nisa.dma_copy(dst=out[place], src=stored)
+        return out
+
+    results = runs(kernel)
+    assert np.array_equal(results[1].outputs, np.stack([X + 1, X + 2]))
+    if memory == "sbuf":
+        assert results[1].replayed
+    else:
+        assert "addresses" in results[1].unreplayable
+
+
+def getattr_of(memory):
+    return nl.sbuf if memory == "sbuf" else nl.psum
+
+
 def test_time_chance_and_files():
     def by_time(x):
         return scaled(x, float(time.time() > 0))
@@ -580,7 +668,7 @@ def test_threads_replay_side_by_side():
     assert found == [True] * 60
 
 
-def test_a_record_that_grew_is_not_replayed():
+def test_a_handle_that_outlives_its_run():
     kept = []
 
     def kernel(x):
@@ -592,7 +680,17 @@ def test_a_record_that_grew_is_not_replayed():
 
     assert all(not result.replayed for result in runs(kernel))  # it changes what it holds
 
-    assert_replays(by_global)
-    result = neurosim.simulate(by_global)(X)
-    result.program.edges.append((1, 0))
-    assert not neurosim.simulate(by_global)(X).replayed
+
+def test_what_is_done_to_a_result_stays_there():
+    first, second = runs(by_global)
+    for result in (first, second):
+        result.timelines.clear()
+        result.program.edges.append((1, 0))
+        result.program.storages.clear()
+        result.program.notes["note"] = "mine"
+    third = neurosim.simulate(by_global)(X)
+    fresh = neurosim.simulate(by_global, replay=False)(X)
+    assert third.replayed
+    assert (third.program.edges, third.program.notes) == ([], {})
+    assert third.program.storages == fresh.program.storages
+    assert third.timeline.makespan_ps == fresh.timeline.makespan_ps
