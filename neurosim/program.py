@@ -200,8 +200,10 @@ class Program:
         """Return a program with the same records and tables of its own: what is added to one is not in the other."""
         made = copy.copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, (list, dict, array)):
-                setattr(made, name, copy.copy(value))
+            if isinstance(value, (list, dict, Storages)):
+                setattr(made, name, value.copy())
+            elif isinstance(value, array):
+                setattr(made, name, value[:])
         return made
 
     def __len__(self) -> int:

@@ -686,7 +686,7 @@ def test_what_is_done_to_a_result_stays_there():
     for result in (first, second):
         result.timelines.clear()
         result.program.edges.append((1, 0))
-        result.program.storages.clear()
+        result.program.storages.append(result.program.storages[0])
         result.program.notes["note"] = "mine"
     third = neurosim.simulate(by_global)(X)
     fresh = neurosim.simulate(by_global, replay=False)(X)
