@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = (Path(__file__).resolve().parent, Path(__file__).resolve().parent.parent / "isa")
 """Folders of neurosim's own source."""
+_LOADED_S: Final = time.time()
 
 
 def cache_root() -> Path:
@@ -21,12 +23,20 @@ def cache_root() -> Path:
     return Path.home() / ".cache" / "neurosim"
 
 
+def _sources() -> list[Path]:
+    return [file for package in PACKAGES for file in sorted((*package.rglob("*.py"), *package.rglob("*.toml")))]
+
+
+def is_edited() -> bool:
+    """Return whether a file of neurosim's source was written since it was loaded: what runs may be another one."""
+    return any(file.stat().st_mtime > _LOADED_S for file in _sources())
+
+
 @lru_cache
 def own_digest() -> str:
     """Return a digest of neurosim's own sources and device files."""
     digest = hashlib.sha256()
-    for package in PACKAGES:
-        for file in sorted((*package.rglob("*.py"), *package.rglob("*.toml"))):
-            digest.update(str(file.relative_to(package.parent)).encode())
-            digest.update(file.read_bytes())
+    for file in _sources():
+        digest.update(str(file.relative_to(PACKAGES[0].parent)).encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()

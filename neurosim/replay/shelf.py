@@ -32,7 +32,7 @@ from neurosim import program_file
 from neurosim.chip import Chip
 from neurosim.encoding import Malformed
 from neurosim.errors import ConfigurationError
-from neurosim.installation import cache_root, own_digest
+from neurosim.installation import cache_root, is_edited, own_digest
 from neurosim.program import Frame, Program
 from neurosim.replay.library import MOST_RECORDS, Recording
 from neurosim.replay.plain import NotPlain, decoded, encoded
@@ -110,7 +110,13 @@ SHELF: Final = Shelf(lambda: cache_root() / "recordings")
 
 
 def _here() -> dict[str, str]:
-    """Return what has to be equal where a recording is read."""
+    """Return what has to be equal where a recording is read.
+
+    Raises:
+        NotPlain: nobody can tell: neurosim's source was edited while it runs.
+    """
+    if is_edited():
+        raise NotPlain("neurosim's source is not what was loaded")
     return {"neurosim": own_digest(), "python": f"{sys.version} {platform.machine()}", "numpy": np.__version__}
 
 

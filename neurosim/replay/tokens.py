@@ -46,6 +46,8 @@ _NUMPY: Final = frozenset(
 )
 _LARGE_BYTES: Final = 1 << 20
 _DEEPEST: Final = 60
+_MOST_VALUES: Final = 20_000
+"""To be looked at before a launch; more would take longer than most kernels."""
 _CLASS_MACHINERY: Final = frozenset(
     """
     __dict__ __weakref__ __module__ __doc__ __qualname__ __annotations__ __annotate__ __annotate_func__
@@ -67,6 +69,7 @@ class Tokens:
         self._entered: dict[int, tuple[int, Any]] = {}
         self._arrays: dict[int, int] = {}
         self._depth = 0
+        self._values = 0
 
     # -- arguments ------------------------------------------------------------------------------------------------
 
@@ -94,6 +97,9 @@ class Tokens:
 
     def value(self, value: Any, what: str) -> Token:
         """Return the token of anything that is no argument; ``what`` says what it is, for the reason."""
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise Unsafe(f"it can see more than {_MOST_VALUES} values, such as {what}")
         kind = type(value)
         if kind in _PLAIN:
             return kind.__name__, repr(value)

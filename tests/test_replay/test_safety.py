@@ -536,6 +536,19 @@ def test_a_debugger_sees_each_run():
     assert "line" in lines
 
 
+def test_what_takes_too_long_to_look_through():
+    many, large = list(range(30_000)), np.zeros(1 << 19)
+
+    def by_list(x):
+        return scaled(x, float(many[2]))
+
+    def by_array(x):
+        return scaled(x, float(large[2] + 2))
+
+    assert_runs(by_list, "more than 20000 values, such as an entry of many")
+    assert_runs(by_array, "an array of 4 MiB")
+
+
 # --- how runs differ
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim import installation
 from neurosim.encoding import Malformed
 from neurosim.engines import Engine
 from neurosim.modes import ReduceCmd
@@ -59,6 +60,7 @@ def folder(tmp_path, monkeypatch):
     """A folder of its own for recordings, and none in memory."""
     monkeypatch.setattr(SHELF, "_folder", lambda: tmp_path / "recordings")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(installation, "_LOADED_S", float("inf"))  # whoever edits neurosim while its tests run
     monkeypatch.syspath_prepend(tmp_path)
     LIBRARY.clear()
     yield tmp_path / "recordings"
@@ -188,6 +190,15 @@ def test_another_neurosim(tmp_path, monkeypatch):
         context.setattr(shelf, "own_digest", lambda: "another")
         assert [run(path).replayed, run(path).replayed] == [False, True]
     assert not run(path).replayed
+
+
+def test_source_that_was_edited_while_it_runs(tmp_path, folder, monkeypatch):
+    path = written(tmp_path)
+    with monkeypatch.context() as context:
+        context.setattr(installation, "_LOADED_S", 0.0)
+        assert [run(path).replayed, run(path).replayed] == [False, False]
+        assert list(folder.glob("*")) == []
+    assert [run(path).replayed, run(path).replayed] == [False, True]
 
 
 @pytest.mark.parametrize(
