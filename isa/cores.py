@@ -36,6 +36,7 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
     """
 
     is_dma = True
+    takes_packed = True
 
     src: Tile = In(Memory.sbuf)
     dst: Tile = Out(Memory.sbuf)

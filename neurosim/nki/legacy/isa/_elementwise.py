@@ -22,7 +22,14 @@ from neurosim.numerics.alu import ALU
 
 
 def tensor_tensor(
-    data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Engine = Engine.unknown
+    data1: Any,
+    data2: Any,
+    op: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    engine: Engine = Engine.unknown,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``data1 <op> data2``, element by element, broadcast to one shape."""
     call = "nisa.tensor_tensor"
@@ -37,7 +44,7 @@ def tensor_tensor(
         result_dtype(dtype, call, left, right),
         mask,
         (left, right),
-        lambda dst, one, other: isa.tensor_tensor(dst=dst, data1=one, data2=other, op=known, engine=engine),
+        lambda dst, one, other: isa.tensor_tensor(dst=dst, data1=one, data2=other, op=known, engine=engine, name=name),
     )
 
 
@@ -53,6 +60,7 @@ def tensor_scalar(
     dtype: Any = None,
     mask: Any = None,
     engine: Engine = Engine.unknown,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``(data <op0> operand0) <op1> operand1``; operands are numbers or [P, 1] tiles.
 
@@ -79,6 +87,7 @@ def tensor_scalar(
             operand1=one[2],
             reverse1=reverse1,
             engine=engine,
+            name=name,
         )
 
     return lanewise(
@@ -115,6 +124,7 @@ def scalar_tensor_tensor(
     reverse1: bool = False,
     dtype: Any = None,
     mask: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``(data <op0> operand0) <op1> operand1``: first a number or [P, 1] tile, then a tile of data's shape."""
     call = "nisa.scalar_tensor_tensor"
@@ -138,6 +148,7 @@ def scalar_tensor_tensor(
             operand1=two,
             reverse0=reverse0,
             reverse1=reverse1,
+            name=name,
         ),
         columns=(column(operand0, source.shape[0], call),),
     )
@@ -154,6 +165,7 @@ def tensor_tensor_scan(
     *,
     dtype: Any = None,
     mask: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return the scan ``r[i] = (data0[i] <op0> r[i-1]) <op1> data1[i]`` along the free axes."""
     call = "nisa.tensor_tensor_scan"
@@ -178,12 +190,13 @@ def tensor_tensor_scan(
             op1=second,
             reverse0=reverse0,
             reverse1=reverse1,
+            name=name,
         ),
         columns=(start if isinstance(start, Tensor) else number(start, "initial", call),),
     )
 
 
-def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, name: str | None = None) -> Tensor:
     """Return ``1 / data``, on Vector."""
     call = "nisa.reciprocal"
     source = tile(data, "data", call)
@@ -193,11 +206,13 @@ def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         result_dtype(dtype, call, source),
         mask,
         (source,),
-        lambda dst, one: isa.reciprocal(dst=dst, data=one),
+        lambda dst, one: isa.reciprocal(dst=dst, data=one, name=name),
     )
 
 
-def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown) -> Tensor:
+def tensor_copy(
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown, name: str | None = None
+) -> Tensor:
     """Return a copy of a tile; bits move as they are where dtypes are equal.
 
     Scalar has no tensor_copy before NeuronCore-v3: there its activation with ``nl.copy`` is what copies.
@@ -209,14 +224,16 @@ def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine
 
     def instruct(dst: Any, one: Any) -> None:
         if by_activation:
-            isa.activation(dst=dst, op=operator("copy", call), data=one)
+            isa.activation(dst=dst, op=operator("copy", call), data=one, name=name)
         else:
-            isa.tensor_copy(dst=dst, src=one, engine=engine)
+            isa.tensor_copy(dst=dst, src=one, engine=engine, name=name)
 
     return lanewise(call, source.shape, result_dtype(dtype, call, source), mask, (source,), instruct)
 
 
-def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Engine = Engine.unknown) -> Tensor:
+def memset(
+    shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Engine = Engine.unknown, name: str | None = None
+) -> Tensor:
     """Return a new tile that holds ``value`` everywhere."""
     call = "nisa.memset"
     extents, known = extents_of(shape, call), chosen(dtype, call)
@@ -227,7 +244,7 @@ def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Engi
 
     def issue(target: Tensor) -> None:
         for box in boxes:
-            isa.memset(dst=target.resolve(call, box, WRITE), value=filling, engine=engine)
+            isa.memset(dst=target.resolve(call, box, WRITE), value=filling, engine=engine, name=name)
 
     return result(call, extents, known, issue, boxes=boxes, exact=True)
 
@@ -243,6 +260,7 @@ def activation(
     reduce_cmd: ReduceCmd = ReduceCmd.idle,
     mask: Any = None,
     dtype: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``op(data · scale + bias)``; optionally summed into the accumulator registers and ``reduce_res``.
 
@@ -282,6 +300,7 @@ def activation(
                 reduce_op=total if reduce_cmd in (ReduceCmd.reduce, ReduceCmd.reset_reduce) else None,
                 reduce_res=sides[2].resolve(call, (box[0], (0, 1)), WRITE) if reads_out else None,
                 reduce_cmd=reduce_cmd,
+                name=name,
             )
 
     return result(call, source.shape, result_dtype(dtype, call, source), issue, boxes=boxes)
@@ -297,6 +316,7 @@ def activation_reduce(
     scale: Any = 1.0,
     mask: Any = None,
     dtype: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``op(data · scale + bias)``, and write its sum along the free axes to ``reduce_res``."""
     return activation(
@@ -309,6 +329,7 @@ def activation_reduce(
         reduce_cmd=ReduceCmd.reset_reduce,
         mask=mask,
         dtype=dtype,
+        name=name,
     )
 
 
@@ -324,17 +345,16 @@ def _bias(bias: Any, rows: int, call: str) -> Any:
     return made
 
 
-def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, name: str | None = None) -> Tensor:
     """Return ``data`` with elements replaced by zeros, each with probability ``prob`` (a number or [P, 1] tile)."""
     call = "nisa.dropout"
     source = tile(data, "data", call)
-    instruction = isa.dropout
     return lanewise(
         call,
         source.shape,
         result_dtype(dtype, call, source),
         mask,
         (source,),
-        lambda dst, one, side: instruction(dst=dst, data=one, prob=side),
+        lambda dst, one, side: isa.dropout(dst=dst, data=one, prob=side, name=name),
         columns=(column(prob, source.shape[0], call),),
     )

@@ -32,6 +32,7 @@ def nc_matmul(
     tile_size: Any = (),
     mask: Any = None,
     perf_mode: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return the product of stationary, transposed, and moving, in PSUM; with ``psum[...] +=`` it accumulates.
 
@@ -65,7 +66,13 @@ def nc_matmul(
             dst = target.resolve(call, box, use)
             transposes = is_transpose and dst.dtype == one.dtype == two.dtype and accumulate is False
             isa.nc_matmul(
-                dst=dst, stationary=one, moving=two, accumulate=accumulate, is_transpose=transposes, **options
+                dst=dst,
+                stationary=one,
+                moving=two,
+                accumulate=accumulate,
+                is_transpose=transposes,
+                **options,
+                name=name,
             )
 
     return result(
@@ -167,7 +174,9 @@ def _met(one: Range, other: Range) -> Range:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown) -> Tensor:
+def nc_transpose(
+    data: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown, name: str | None = None
+) -> Tensor:
     """Return the transpose of partitions and free axes: in PSUM from Tensor, in SBUF from Vector (32 × 32 at most).
 
     Without ``engine``, Tensor transposes what is in SBUF and Vector what is in PSUM; a small result that is assigned
@@ -192,7 +201,7 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Engi
         for box, one in zip(boxes, moved, strict=True):
             whole = one.free_elements == free and one.partitions == source.shape[source.par]
             cut = None if whole else (box[1], box[0])
-            isa.nc_transpose(dst=target.resolve(call, cut, WRITE), data=one, engine=engine)
+            isa.nc_transpose(dst=target.resolve(call, cut, WRITE), data=one, engine=engine, name=name)
 
     buffers: tuple[Memory, ...] = (Memory.psum,)
     if on_vector or (engine is Engine.unknown and small):

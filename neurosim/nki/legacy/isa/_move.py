@@ -52,40 +52,47 @@ def dma_copy(
     dst_rmw_op: Any = None,
     oob_mode: OobMode = OobMode.error,
     dge_mode: DgeMode = DgeMode.unknown,
+    name: str | None = None,
 ) -> None:
     """Copy between HBM and SBUF with the DMA engines; ``dst_rmw_op=np.add`` adds to what the destination holds."""
     call = "nisa.dma_copy"
-    for name, value in (("dst", dst), ("src", src)):
+    for operand, value in (("dst", dst), ("src", src)):
         if not isinstance(value, Tensor):
             raise IllegalOperand(
-                f"{call}: {name} is {value!r}; it must be a tensor", advice="pass a tensor of the kernel"
+                f"{call}: {operand} is {value!r}; it must be a tensor", advice="pass a tensor of the kernel"
             )
     if dst_rmw_op is not None:
         if mask is not None or operator(dst_rmw_op, call).name != "add":
             raise Unsupported(f"{call}: dst_rmw_op={dst_rmw_op!r} with mask={mask!r}", advice="only np.add is known")
-        add_into(dst, src, call)
+        add_into(dst, src, call, name)
         return
     moved = src.like(dst.shape)
     if moved.shape != dst.shape and mask is None:
         begin(call)
         source = moved.resolve(call)
-        isa.dma_copy(dst=dst.resolve(call, use=WRITE), src=source, oob_mode=oob_mode, dge_mode=dge_mode)
+        isa.dma_copy(dst=dst.resolve(call, use=WRITE), src=source, oob_mode=oob_mode, dge_mode=dge_mode, name=name)
         return
     for box in in_place(call, mask, dst):
         source = moved.resolve(call, box)
-        isa.dma_copy(dst=dst.resolve(call, box, WRITE), src=source, oob_mode=oob_mode, dge_mode=dge_mode)
+        isa.dma_copy(dst=dst.resolve(call, box, WRITE), src=source, oob_mode=oob_mode, dge_mode=dge_mode, name=name)
 
 
-def add_into(dst: Tensor, src: Tensor, call: str) -> None:
+def add_into(dst: Tensor, src: Tensor, call: str, name: str | None) -> None:
     """Add a tensor to what a destination holds, with the DMA engines; each row has an index of its own."""
     begin(call)
     source = src.like(dst.shape).resolve(call)
     target = dst.resolve(call, use=ACCUMULATE)
-    isa.dma_compute(dst=target, srcs=[source, target], reduce_op=Operator("add"))
+    isa.dma_compute(dst=target, srcs=[source, target], reduce_op=Operator("add"), name=name)
 
 
 def dma_transpose(
-    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: DgeMode = DgeMode.unknown
+    src: Any,
+    *,
+    axes: Any = None,
+    mask: Any = None,
+    dtype: Any = None,
+    dge_mode: DgeMode = DgeMode.unknown,
+    name: str | None = None,
 ) -> Tensor:
     """Return the transpose of a tensor in HBM or SBUF, moved by the DMA engines."""
     call = "nisa.dma_transpose"
@@ -103,7 +110,7 @@ def dma_transpose(
 
     def issue(target: Tensor) -> None:
         for cut, source in parts:
-            isa.dma_transpose(dst=target.resolve(call, cut, WRITE), src=source, axes=axes, dge_mode=dge_mode)
+            isa.dma_transpose(dst=target.resolve(call, cut, WRITE), src=source, axes=axes, dge_mode=dge_mode, name=name)
 
     made = result(
         call,
@@ -126,6 +133,7 @@ def tensor_copy_predicated(
     reverse_pred: bool = False,
     mask: Any = None,
     dtype: Any = None,
+    name: str | None = None,
 ) -> None:
     """Write ``src`` to ``dst`` where ``predicate`` (uint8, uint16 or uint32) is not zero."""
     call = "nisa.tensor_copy_predicated"
@@ -140,7 +148,7 @@ def tensor_copy_predicated(
         if where.dtype == dtypes.bool_:
             where = where.view(dtypes.uint8)
         isa.tensor_copy_predicated(
-            dst=target.resolve(call, box, ACCUMULATE), src=source, predicate=where, reverse_pred=reverse_pred
+            dst=target.resolve(call, box, ACCUMULATE), src=source, predicate=where, reverse_pred=reverse_pred, name=name
         )
 
 
@@ -151,7 +159,7 @@ def _value(value: Any, shape: tuple[int, ...], box: Box, call: str) -> Any:
 
 
 def tensor_copy_dynamic_src(
-    src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown, name: str | None = None
 ) -> Tensor:
     """Return a copy of a tile that begins where an element of another tile says.
 
@@ -165,14 +173,14 @@ def tensor_copy_dynamic_src(
 
     def issue(target: Tensor) -> None:
         for box, moved in parts:
-            isa.dma_copy(dst=target.resolve(call, box, WRITE), src=moved)
+            isa.dma_copy(dst=target.resolve(call, box, WRITE), src=moved, name=name)
 
     known = result_dtype(dtype, call, source)
     return result(call, source.shape, known, issue, boxes=boxes, buffers=(Memory.sbuf,))
 
 
 def tensor_copy_dynamic_dst(
-    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown
+    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown, name: str | None = None
 ) -> None:
     """Copy a tile to a place within another tile that an element of a third tile says; moved by a DMA (*assumed*)."""
     call = "nisa.tensor_copy_dynamic_dst"
@@ -184,10 +192,12 @@ def tensor_copy_dynamic_dst(
     source = fitted(source, "src", target.shape, call)
     for box in in_place(call, mask, target):
         moved = source.resolve(call, box)
-        isa.dma_copy(dst=target.resolve(call, box, WRITE), src=moved)
+        isa.dma_copy(dst=target.resolve(call, box, WRITE), src=moved, name=name)
 
 
-def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None) -> None:
+def nc_stream_shuffle(
+    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, name: str | None = None
+) -> None:
     """Move partitions within quadrants of 32: partition i of ``dst`` takes partition ``shuffle_mask[i]`` of ``src``.
 
     A mask says what of ``dst`` is written.
@@ -210,11 +220,17 @@ def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = Non
             )
         quadrants = (box[0][0] if source.shape == target.shape else 0, source.shape[0])
         moved = source.resolve(call, (quadrants, *cut[1:]))
-        isa.nc_stream_shuffle(dst=target.resolve(call, box, ACCUMULATE), src=moved, shuffle_mask=indices)
+        isa.nc_stream_shuffle(dst=target.resolve(call, box, ACCUMULATE), src=moved, shuffle_mask=indices, name=name)
 
 
 def local_gather(
-    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: Any = None, *, mask: Any = None
+    src_buffer: Any,
+    index: Any,
+    num_elem_per_idx: int = 1,
+    num_valid_indices: Any = None,
+    *,
+    mask: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return elements of ``src_buffer`` at indices that each 16 partitions share.
 
@@ -244,12 +260,13 @@ def local_gather(
                 index=indices,
                 num_elem_per_idx=num_elem_per_idx,
                 num_valid_indices=valid,
+                name=name,
             )
 
     return result(call, shape, source.format, issue, boxes=boxes, buffers=(Memory.sbuf,), exact=True)
 
 
-def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
+def iota(expr: Any, dtype: Any, *, mask: Any = None, name: str | None = None) -> Tensor:
     """Return a tile of the values of an index expression."""
     call = "nisa.iota"
     known = chosen(dtype, call)
@@ -270,6 +287,7 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
                 pattern=pattern,
                 offset=offset,
                 channel_multiplier=whole.steps[0],
+                name=name,
             )
 
     return result(call, whole.shape, known, issue, boxes=boxes, buffers=(Memory.sbuf,), exact=True)
@@ -282,7 +300,9 @@ def _walk(whole: Affine, box: Box) -> tuple[list[list[int]], int]:
     return pattern, whole.offset + sum(low * step for (low, _), step in zip(box, whole.steps, strict=True))
 
 
-def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+def affine_select(
+    pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None, name: str | None = None
+) -> Tensor:
     """Return ``on_true_tile`` where one comparison of index expressions holds, elsewhere a number."""
     call = "nisa.affine_select"
     source = moved_to_sbuf(tile(on_true_tile, "on_true_tile", call), call)  # GpSimd does not reach PSUM
@@ -292,7 +312,7 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
         raise IllegalOperand(
             f"{call}: pred is {pred!r}; it must be one comparison of nl.arange expressions", advice="else use nl.where"
         )
-    ((term, name),) = pred.terms
+    ((term, comparison),) = pred.terms
     placed = term.aligned(max(source.ndim, term.ndim))
     if broadcast(placed.shape, source.shape) != source.shape:
         raise IllegalOperand(
@@ -314,14 +334,15 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
                 channel_multiplier=whole.steps[0],
                 on_true_tile=one,
                 on_false_value=otherwise,
-                cmp_op=Operator(name),
+                cmp_op=Operator(comparison),
                 offset=offset,
+                name=name,
             )
 
     return result(call, source.shape, result_dtype(dtype, call, source), issue, buffers=(Memory.sbuf,), boxes=boxes)
 
 
-def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
+def sequence_bounds(*, segment_ids: Any, dtype: Any = None, name: str | None = None) -> Tensor:
     """Return, per element of one partition, where its segment begins and ends: [1, 2, elements]."""
     call = "nisa.sequence_bounds"
     source = tile(segment_ids, "segment_ids", call)
@@ -329,7 +350,7 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
     moved = source.resolve(call)
 
     def issue(target: Tensor) -> None:
-        isa.sequence_bounds(dst=target.resolve(call, use=WRITE), segment_ids=moved)
+        isa.sequence_bounds(dst=target.resolve(call, use=WRITE), segment_ids=moved, name=name)
 
     shape = (source.shape[0], 2, source.size // source.shape[0])
     return result(call, shape, result_dtype(dtype, call, source), issue, boxes=None)
@@ -345,6 +366,7 @@ def tensor_scalar_cumulative(
     imm1: Any = None,
     reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
     mask: Any = None,
+    name: str | None = None,
 ) -> None:
     """Write the running ``op1`` of ``src <op0> imm0`` along the free axes to ``dst``; a mask cuts both to a box."""
     call = "nisa.tensor_scalar_cumulative"
@@ -366,6 +388,7 @@ def tensor_scalar_cumulative(
         imm0=first,
         imm1=second,
         reduce_cmd=reduce_cmd,
+        name=name,
     )
 
 
@@ -383,6 +406,7 @@ def range_select(
     on_false_value: Any = None,
     mask: Any = None,
     dtype: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``on_true_tile`` where its index compares with two bounds per partition, elsewhere the lowest float32."""
     call = "nisa.range_select"
@@ -424,6 +448,7 @@ def range_select(
             reduce_op=operator(reduce_op, call),
             range_start=start,
             **options,
+            name=name,
         )
 
     known = result_dtype(dtype, call, source)
@@ -442,6 +467,7 @@ def select_reduce(
     reverse_pred: bool = False,
     mask: Any = None,
     dtype: Any = None,
+    name: str | None = None,
 ) -> None:
     """Write ``on_true`` or ``on_false`` to ``dst`` by a predicate tile, optionally with the maximum per partition."""
     call = "nisa.select_reduce"
@@ -472,4 +498,5 @@ def select_reduce(
             reduce_cmd=reduce_cmd,
             reduce_op=operator(reduce_op, call),
             reverse_pred=reverse_pred,
+            name=name,
         )

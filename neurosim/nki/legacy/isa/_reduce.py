@@ -68,6 +68,7 @@ def tensor_reduce(
     dtype: Any = None,
     negate: bool = False,
     keepdims: bool = False,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``data`` reduced along free axes; an axis of extent 1 stays where none would be left.
 
@@ -94,12 +95,14 @@ def tensor_reduce(
             return
         dst = target.resolve(call, kept[0], WRITE)
         count = moved.ndim - len(axes)
-        isa.tensor_reduce(dst=dst, op=known, data=moved, axis=tuple(range(count, moved.ndim)), negate=negate)
+        isa.tensor_reduce(dst=dst, op=known, data=moved, axis=tuple(range(count, moved.ndim)), negate=negate, name=name)
 
     return result(call, shape if len(shape) > 1 else (*shape, 1), result_dtype(dtype, call, source), issue, boxes=kept)
 
 
-def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+def tensor_partition_reduce(
+    op: Any, data: Any, *, mask: Any = None, dtype: Any = None, name: str | None = None
+) -> Tensor:
     """Return ``data`` reduced across partitions, on GpSimd: one partition."""
     call = "nisa.tensor_partition_reduce"
     source, known = tile(data, "data", call), operator(op, call)
@@ -109,7 +112,9 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
 
     def issue(target: Tensor) -> None:
         if box is not None and moved is not None:
-            isa.tensor_partition_reduce(dst=target.resolve(call, ((0, 1), *box[1:]), WRITE), op=known, data=moved)
+            isa.tensor_partition_reduce(
+                dst=target.resolve(call, ((0, 1), *box[1:]), WRITE), op=known, data=moved, name=name
+            )
 
     kept = [] if box is None else [((0, 1), *box[1:])]
     return result(call, (1, *source.shape[1:]), result_dtype(dtype, call, source), issue, boxes=kept)
@@ -125,6 +130,7 @@ def tensor_scalar_reduce(
     reverse0: bool = False,
     dtype: Any = None,
     mask: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``data <op0> operand0``, and write its reduction along the free axes to ``reduce_res``."""
     call = "nisa.tensor_scalar_reduce"
@@ -149,13 +155,14 @@ def tensor_scalar_reduce(
                 reduce_op=total,
                 reduce_res=res.resolve(call, rows_box, WRITE),
                 reverse0=reverse0,
+                name=name,
             )
 
     kept = [] if box is None else [box]
     return result(call, source.shape, result_dtype(dtype, call, source), issue, boxes=kept)
 
 
-def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, name: str | None = None) -> Tensor:
     """Return six statistics per partition: count, mean and variance · count of even and of odd elements."""
     call = "nisa.bn_stats"
     source = tile(data, "data", call)
@@ -165,11 +172,11 @@ def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
         (source.shape[0], 6),
         result_dtype(dtype, call, source),
         mask,
-        lambda dst, one: isa.bn_stats(dst=dst, data=one),
+        lambda dst, one: isa.bn_stats(dst=dst, data=one, name=name),
     )
 
 
-def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, name: str | None = None) -> Tensor:
     """Return mean and variance per partition from the statistics of ``bn_stats``."""
     call = "nisa.bn_aggr"
     source = tile(data, "data", call)
@@ -179,11 +186,11 @@ def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
         (source.shape[0], 2),
         result_dtype(dtype, call, source),
         mask,
-        lambda dst, one: isa.bn_aggr(dst=dst, data=one),
+        lambda dst, one: isa.bn_aggr(dst=dst, data=one, name=name),
     )
 
 
-def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> Tensor:
+def max8(*, src: Any, mask: Any = None, dtype: Any = None, name: str | None = None) -> Tensor:
     """Return the eight largest elements of each partition, in descending order."""
     call = "nisa.max8"
     source = tile(src, "src", call)
@@ -193,11 +200,11 @@ def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> Tensor:
         (source.shape[0], 8),
         result_dtype(dtype, call, source),
         mask,
-        lambda dst, one: isa.max8(dst=dst, src=one),
+        lambda dst, one: isa.max8(dst=dst, src=one, name=name),
     )
 
 
-def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None) -> Tensor:
+def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None, name: str | None = None) -> Tensor:
     """Return where each of eight values first occurs in its partition, as uint32 unless ``dtype`` says uint16."""
     call = "nisa.nc_find_index8"
     source, wanted = tile(data, "data", call), tile(vals, "vals", call)
@@ -208,13 +215,20 @@ def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None)
         (source.shape[0], 8),
         known,
         mask,
-        lambda dst, one, two: isa.nc_find_index8(dst=dst, data=one, vals=two),
+        lambda dst, one, two: isa.nc_find_index8(dst=dst, data=one, vals=two, name=name),
         (wanted,),
     )
 
 
 def nc_match_replace8(
-    *, data: Any, vals: Any, imm: float, dst_idx: Any = None, mask: Any = None, dtype: Any = None
+    *,
+    data: Any,
+    vals: Any,
+    imm: float,
+    dst_idx: Any = None,
+    mask: Any = None,
+    dtype: Any = None,
+    name: str | None = None,
 ) -> Tensor:
     """Return ``data`` with the first occurrence of each of eight values replaced, and their places in ``dst_idx``."""
     call = "nisa.nc_match_replace8"
@@ -233,7 +247,7 @@ def nc_match_replace8(
             if dst_idx is not None:
                 places = dst_idx.resolve(call, (box[0], *whole_box(dst_idx.shape)[1:]), WRITE)
             isa.nc_match_replace8(
-                dst=target.resolve(call, box, WRITE), data=moved, vals=values, imm=imm, dst_idx=places
+                dst=target.resolve(call, box, WRITE), data=moved, vals=values, imm=imm, dst_idx=places, name=name
             )
 
     kept = [] if box is None else [box]
