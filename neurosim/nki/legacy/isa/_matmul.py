@@ -43,7 +43,7 @@ def nc_matmul(
     begin(call)
     cuts = _cuts(left, right, mask, call)
     hints = {"is_stationary_onezero": bool(is_stationary_onezero), "is_moving_onezero": bool(is_moving_onezero)}
-    options: dict[str, Any] = dict(hints)
+    options: dict[str, Any] = {**hints, "name": name}
     if tile_position or tile_size:
         options |= {"tile_position": tile_position, "tile_size": tile_size}
     if perf_mode is not None:
@@ -66,13 +66,7 @@ def nc_matmul(
             dst = target.resolve(call, box, use)
             transposes = is_transpose and dst.dtype == one.dtype == two.dtype and accumulate is False
             isa.nc_matmul(
-                dst=dst,
-                stationary=one,
-                moving=two,
-                accumulate=accumulate,
-                is_transpose=transposes,
-                **options,
-                name=name,
+                dst=dst, stationary=one, moving=two, accumulate=accumulate, is_transpose=transposes, **options
             )
 
     return result(

@@ -416,9 +416,9 @@ def range_select(
     if not is_int(range_start):
         raise IllegalOperand(f"{call}: range_start is {range_start!r}", advice="pass the first position as an int")
     res = None if reduce_res is None else (tile(reduce_res, "reduce_res", call).like((rows, 1)))
-    options: dict[str, Any] = (
-        {} if on_false_value is None else {"on_false_value": number(on_false_value, "on_false_value", call)}
-    )
+    options: dict[str, Any] = {"name": name}
+    if on_false_value is not None:
+        options["on_false_value"] = number(on_false_value, "on_false_value", call)
     begin(call)
     box = one_box(mask, source.shape, call)
     if box is not None and box[2:] != whole_box(source.shape)[2:]:
@@ -448,7 +448,6 @@ def range_select(
             reduce_op=operator(reduce_op, call),
             range_start=start,
             **options,
-            name=name,
         )
 
     known = result_dtype(dtype, call, source)
