@@ -25,6 +25,12 @@ REPLACED: Final = "Chip.replace"
 STANDINGS: Final = ("documented", "measured", "fitted", "assumed")
 """From best to worst: the vendor says so; timed on a device; chosen to meet several measurements; a guess."""
 
+TURNS: Final = {
+    "sbuf.vector_gpsimd_turns": ("always", "performance_modes", "never"),
+    "psum.vector_scalar_turns": ("always", "bank", "never"),
+}
+"""When two engines take turns at a memory; a turn lasts while an instruction's elements pass."""
+
 _MAY_BE_ZERO: Final = frozenset({"cycles", "ns"})
 _ATTRIBUTES: Final = ("value", "unit", "source", "standing")
 _GENERATIONS: Final = (2, 3, 4)
@@ -61,19 +67,27 @@ class Hbm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sbuf:
-    """The state buffer, and what a stride costs in on-chip memory."""
+    """The state buffer, what a stride costs in on-chip memory, and when Vector and GpSimd take turns at their port.
+
+    ``vector_gpsimd_turns`` is one of ``TURNS``: ``always``, only in Vector's ``performance_modes``, or ``never``.
+    """
 
     partition_bytes: int = _in("B")
     stride_bytes: int = _in("B")
     strided_slowdown: float = _in("ratio")
+    vector_gpsimd_turns: str = _in("rule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Psum:
-    """The accumulation buffer."""
+    """The accumulation buffer, and when Vector and Scalar take turns at it.
+
+    ``vector_scalar_turns`` is one of ``TURNS``: ``always``, only in one ``bank``, or ``never``.
+    """
 
     banks: int = _in("count")
     bank_bytes: int = _in("B")
+    vector_scalar_turns: str = _in("rule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,11 +476,7 @@ def _figure(file: str, path: str, entry: Any) -> Figure:
 def _value(what: str, value: Any, kind: Any, unit: str) -> Value:
     """Check a value against a field's type and unit, and return it as that type."""
     if kind is str:
-        if isinstance(value, str) and value:
-            return value
-        raise ConfigurationError(
-            f"{what} = {value!r} is no {unit}", advice="write it as text in quotes that is not empty"
-        )
+        return _word(what, value, unit)
     if kind is int or kind is float:
         return _number(what, value, kind, unit)
     names: Value | None = _names(value, nested=get_args(kind)[0] is not str)
@@ -475,6 +485,17 @@ def _value(what: str, value: Any, kind: Any, unit: str) -> Value:
             f"{what} = {value!r} is no list of {unit}", advice='write it as a list of texts, such as ["exp", "tanh"]'
         )
     return names
+
+
+def _word(what: str, value: Any, unit: str) -> str:
+    known = TURNS.get(what.rpartition(": ")[2])
+    if not isinstance(value, str) or not value or (known is not None and value not in known):
+        raise ConfigurationError(
+            f"{what} = {value!r} is no {unit}",
+            numbers=("known: " + ", ".join(known),) if known else (),
+            advice="write one of these in quotes" if known else "write it as text in quotes that is not empty",
+        )
+    return value
 
 
 def _number(what: str, value: Any, kind: type[int] | type[float], unit: str) -> int | float:

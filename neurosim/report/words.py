@@ -14,6 +14,7 @@ REASONS = {
     "meeting": "the other core",
     "loop": "a loop's trip",
     "throttle": "its full clock",
+    "port": "a memory port",
 }
 """Stall reasons in words."""
 

@@ -25,6 +25,7 @@ from neurosim.timing.events.tables import (
     OP,
     POOL,
     POOL_TILE,
+    PORT,
     QUEUE,
     RECORD,
     SPAN,
@@ -38,6 +39,8 @@ from neurosim.timing.events.tables import (
     table,
 )
 from neurosim.timing.laws import ARRAY_CUTS
+from neurosim.timing.placement import Placement
+from neurosim.timing.ports import Claims, claims, turns
 from neurosim.timing.timeline import ENGINES, Stall
 from neurosim.work import Transfer
 
@@ -80,7 +83,7 @@ def tables_of(
     program: Program,
     chip: Chip,
     costs: Costs,
-    signatures: Ints,
+    placement: Placement,
     engines: Ints,
     window: int,
     edit: Edit = UNCHANGED,
@@ -90,16 +93,21 @@ def tables_of(
 
     Args:
         program, chip, costs, edit: what is timed, on what, what its signatures cost, and what is timed in its place.
-        signatures, engines: the signature of each record, with those of another engine; the engine of each signature.
-        window: how many records an engine may look at; with more than one, constraints keep the order of accesses.
+        placement, engines: the signatures, with those of another engine, and which one is each record's; the engine of
+            each signature.
+        window: how many records an engine may look at. With one, turns at a port go in program order; with more, they
+            go to whoever comes first, and constraints keep the order of accesses.
         figures: more columns of ``TOTALS``.
     """
-    names, made = _columns(program, costs, signatures, engines, edit)
+    names, made = _columns(program, costs, placement.numbers, engines, edit)
     count, unit_count = len(program), len(names) * len(ENGINES)
     unit_records, unit_starts, positions = _streams(made.units, unit_count, made.gone)
     queues, of_queue = _queues(program, made, chip.dma.queue_depth)
     groups, of_group, group_starts = _groups(made, costs.costs["table"][made.signatures], of_queue, unit_count)
-    edges, edge_starts, edge_splits = _edges(program, made, chip, moves=window > 1, overwrites=edit.overwrites)
+    claimed = claims(program, placement, made.units, made.gone, chip)
+    moves = window > 1
+    edges, edge_starts, edge_splits = _edges(program, made, None if moves else claimed, chip, edit.overwrites)
+    ports, port_claims, claim_starts = _ports(claimed, count, by_arrival=moves)
     tiles, pools, pool_tiles = _pools(program, chip, names, made.cores)
     touches, touch_starts = _touches(program, tiles)
     groups["first"] += count  # behind the heaps of the units
@@ -116,6 +124,8 @@ def tables_of(
         edge_end=edge_starts[1:],
         touch_start=touch_starts[:-1],
         touch_end=touch_starts[1:],
+        claim_start=claim_starts[:-1],
+        claim_end=claim_starts[1:],
     )
     figures |= {"window": window, "dma_engines": chip.dma.engines, "shares_hbm": len(names) > 1}
     return tuple(names.tolist()), Tables(
@@ -127,6 +137,8 @@ def tables_of(
         unit_records=unit_records,
         groups=groups,
         queues=queues,
+        ports=ports,
+        claims=port_claims,
         tiles=tiles,
         pools=pools,
         pool_tiles=pool_tiles,
@@ -268,15 +280,15 @@ def _groups(records: _Records, tables: Ints, queues: Ints, unit_count: int) -> t
 
 
 def _edges(
-    program: Program, records: _Records, chip: Chip, *, moves: bool, overwrites: bool
+    program: Program, records: _Records, claimed: Claims | None, chip: Chip, overwrites: bool
 ) -> tuple[Table, Ints, Ints]:
     """Return edges by producer, where each producer's begin, and which of them wait for its result.
 
-    A result crosses to another engine through a semaphore. On one engine, a reader waits for the result,
-    through a semaphore of its own on some generations; a write after a read or a write needs no more than the
-    engine's own order. What is gone passes on what it waited for
-    through one semaphore. Without
-    ``overwrites``, nothing waits until others have written or read what it overwrites, unless it adds to it.
+    A result crosses to another engine through a semaphore. On one engine, a reader waits for the result, through a
+    semaphore of its own on some generations; a write after a read or a write needs no more than the engine's own
+    order. What is gone passes on what it waited for through one semaphore. With ``claimed``, engines take their
+    instructions in program order, and their turns at ports as well. Without ``overwrites``, nothing waits until others
+    have written or read what it overwrites, unless it adds to it.
     """
     found = dependences(program)
     units, is_dma = records.units, records.is_dma
@@ -287,7 +299,7 @@ def _edges(
     in_order = is_local & ((kind == Dependence.WAR) | (kind == Dependence.WAW)) & ~is_dma[consumer]
     # those that meet start together, and neither waits for what the other leaves behind
     keep = records.partners[consumer] != producer
-    if not moves:
+    if claimed is not None:
         keep &= ~in_order
     if not overwrites:
         keep &= in_order | (kind != Dependence.WAR) & ((kind != Dependence.WAW) | _accumulates(program)[consumer])
@@ -299,9 +311,16 @@ def _edges(
     reasons[Dependence.MEET] = Stall.LOOP
     reason = reasons[kind]
     reason[from_dma & (kind == Dependence.RAW)] = Stall.DATA_DMA
+    reason[in_order] = Stall.NONE
     delay = np.where(is_local, own_semaphore_ps, semaphore_ps)
     delay[records.gone[producer]] = semaphore_ps
     delay[records.gone[consumer]] = 0
+    if claimed is not None:
+        first, second = turns(claimed, units)
+        producer, consumer = np.concatenate([producer, first]), np.concatenate([consumer, second])
+        reason = np.concatenate([reason, np.full(len(first), Stall.PORT)])
+        delay = np.concatenate([delay, np.zeros(len(first), dtype=np.int64)])
+        in_order, keep = (np.concatenate([flags, np.ones(len(first), dtype=bool)]) for flags in (in_order, keep))
     kept = np.flatnonzero(keep)
     order = kept[np.argsort(producer[kept] * 2 + ~in_order[kept], kind="stable")]
     starts = _starts(np.bincount(producer[order], minlength=len(units)))
@@ -314,6 +333,14 @@ def _accumulates(program: Program) -> Bools:
     """Return, by record, whether it adds to what is there."""
     adds = [any(each.access is Access.ACCUMULATE for each in signature.patterns) for signature in program.signatures]
     return np.array(adds, dtype=bool)[np.array(program.signature_ids, dtype=np.int64)]
+
+
+def _ports(claimed: Claims, count: int, *, by_arrival: bool) -> tuple[Table, Ints, Ints]:
+    """Return the ports, the claims of all records to them, and where each record's begin; none in program order."""
+    if not by_arrival:
+        return table(PORT, 0), np.empty(0, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+    made = table(PORT, claimed.ports, vector_by=-1, other_by=-1)
+    return made, claimed.port, _starts(np.bincount(claimed.record, minlength=count))
 
 
 def _turns(records: _Records, costs: Costs, engines: int) -> Ints:

@@ -11,13 +11,14 @@ figures, with their sources, are in the device file; an instruction without a la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from neurosim.chip import Chip, Scalar
 from neurosim.engines import Engine, Memory
 from neurosim.errors import ConfigurationError, SimulatorBug
-from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul, Stream
+from neurosim.timing.modes import VectorMode, from_psum, is_dense, is_half, psum_count, streams, to_psum, vector_mode
+from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul
 
 ARRAY_CUTS: Final = 4
 """Into how many parts the rows of the array, and its columns, can be cut at most."""
@@ -27,10 +28,17 @@ LaunchOverhead = bool | Literal["benchmark", "profile"]
 
 
 class Cost(NamedTuple):
-    """What one instruction costs on its engine, in picoseconds."""
+    """What one instruction costs on its engine, in picoseconds.
+
+    Attributes:
+        issue_ps: after which the engine takes its next instruction.
+        latency_ps: after which the result is there.
+        passing_ps: of the issue interval, how long elements pass: what else it holds is fixed.
+    """
 
     issue_ps: int
     latency_ps: int
+    passing_ps: int = 0
 
 
 class MatmulCost(NamedTuple):
@@ -56,6 +64,7 @@ class MatmulCost(NamedTuple):
 class _Cycles(NamedTuple):
     issue: float
     latency: float
+    passing: float = 0.0
 
 
 _Law = Callable[[Lanewise, Chip], _Cycles]
@@ -242,40 +251,14 @@ def launch_overhead_ps(launch_overhead: LaunchOverhead, chip: Chip) -> int:
 
 def _cost(cycles: _Cycles, clock_ghz: float) -> Cost:
     latency_ps = picoseconds(cycles.latency, clock_ghz)
-    return Cost(min(picoseconds(cycles.issue, clock_ghz), latency_ps), latency_ps)
+    issue_ps = min(picoseconds(cycles.issue, clock_ghz), latency_ps)
+    return Cost(issue_ps, latency_ps, min(picoseconds(cycles.passing, clock_ghz), issue_ps))
 
 
 def _clock_ghz(engine: Engine, chip: Chip) -> float:
     if engine is Engine.vector:
         return chip.vector.clock_ghz
     return chip.scalar.clock_ghz if engine is Engine.scalar else chip.gpsimd.clock_ghz
-
-
-def _streams(work: Lanewise) -> Iterator[Stream]:
-    yield from work.inputs
-    if work.output is not None:
-        yield work.output
-
-
-def _psum_count(work: Lanewise) -> int:
-    return sum(stream.memory is Memory.psum for stream in _streams(work))
-
-
-def _from_psum(work: Lanewise) -> bool:
-    return any(stream.memory is Memory.psum for stream in work.inputs)
-
-
-def _to_psum(work: Lanewise) -> bool:
-    return work.output is not None and work.output.memory is Memory.psum
-
-
-def _is_half(work: Lanewise, chip: Chip) -> bool:
-    """Whether all operands have formats that take part in the performance modes: bfloat16, float16, float8 on trn3."""
-    return all(stream.dtype in chip.vector.fast_formats for stream in _streams(work))
-
-
-def _is_dense(work: Lanewise) -> bool:
-    return all(stream.contiguous for stream in _streams(work))
 
 
 # Vector
@@ -287,43 +270,30 @@ def _vector(work: Lanewise, chip: Chip, rate: float, latency: float | None = Non
     Memory supplies the operands of an element in ``supply`` cycles; an instruction slower than that hides the stride.
     """
     vector, sbuf = chip.vector, chip.sbuf
-    if any(stream.step_bytes >= sbuf.stride_bytes for stream in _streams(work)):
+    if any(stream.step_bytes >= sbuf.stride_bytes for stream in streams(work)):
         rate = max(rate, min(rate, supply) * sbuf.strided_slowdown)
-    passing = work.elements * rate + work.pointers * vector.pointer_cycles
+    passing, pointers = work.elements * rate, work.pointers * vector.pointer_cycles
     fixed = vector.latency_cycles if latency is None else latency
-    return _Cycles(vector.issue_cycles + passing, fixed + passing)
+    return _Cycles(vector.issue_cycles + passing + pointers, fixed + passing + pointers, passing)
 
 
 def _vector_single_source(work: Lanewise, chip: Chip) -> _Cycles:
-    """Copy and tensor_scalar: the performance modes of trainium2_arch.rst:224-237, else what was measured."""
+    """Copy and tensor_scalar, by mode."""
     vector = chip.vector
-    psum = _psum_count(work)
-    if _is_half(work, chip):
-        dense = _is_dense(work)
-        if psum == 0 and dense:
-            return _vector(work, chip, vector.quad_cycles_per_element)
-        if psum == 0 or (psum == 1 and dense):
-            return _vector(work, chip, vector.double_cycles_per_element)
-    if psum:
-        return _vector(work, chip, vector.single_cycles_per_element)
-    if _is_widening(work):
-        return _vector(work, chip, vector.widening_cycles_per_element)
-    return _vector(work, chip, vector.double_cycles_per_element)
-
-
-def _is_widening(work: Lanewise) -> bool:
-    """Measured for bfloat16 to float32; assumed for any input that is narrower than the output."""
-    if work.output is None:
-        return False
-    size_bytes = work.output.dtype.size_bytes
-    return any(stream.dtype.size_bytes < size_bytes for stream in work.inputs)
+    rates = {
+        VectorMode.quad: vector.quad_cycles_per_element,
+        VectorMode.double: vector.double_cycles_per_element,
+        VectorMode.widening: vector.widening_cycles_per_element,
+        VectorMode.single: vector.single_cycles_per_element,
+    }
+    return _vector(work, chip, rates[vector_mode(work, chip)])
 
 
 def _vector_two_sources(work: Lanewise, chip: Chip) -> _Cycles:
     """tensor_tensor: a PSUM operand comes beside one from SBUF; two from SBUF share a port on some generations."""
-    if _from_psum(work) or not _is_half(work, chip):
+    if vector_mode(work, chip) is VectorMode.single:
         return _vector_pair(work, chip)
-    if work.quick and _is_dense(work):
+    if work.quick and is_dense(work):
         return _vector(work, chip, chip.vector.double_cycles_per_element)
     rate = chip.vector.half_pair_cycles_per_element
     return _vector(work, chip, rate, supply=rate)
@@ -331,14 +301,14 @@ def _vector_two_sources(work: Lanewise, chip: Chip) -> _Cycles:
 
 def _vector_pair(work: Lanewise, chip: Chip) -> _Cycles:
     """Two tiles, of any format."""
-    if _from_psum(work):
+    if from_psum(work):
         return _vector_one_per_cycle(work, chip)
     rate = chip.vector.pair_cycles_per_element
     return _vector(work, chip, rate, supply=rate)
 
 
 def _vector_reduce(work: Lanewise, chip: Chip) -> _Cycles:
-    if work.quick and _is_half(work, chip):
+    if work.quick and is_half(work, chip):
         return _vector(work, chip, chip.vector.half_reduce_cycles_per_element)
     return _vector_one_per_cycle(work, chip)
 
@@ -361,7 +331,7 @@ def _vector_scan(work: Lanewise, chip: Chip) -> _Cycles:
 
 def _vector_predicated(work: Lanewise, chip: Chip) -> _Cycles:
     """A copy by predicate: documented as one element per cycle where a tile is in PSUM."""
-    if _from_psum(work):
+    if from_psum(work):
         return _vector_one_per_cycle(work, chip)
     vector = chip.vector
     return _vector(work, chip, vector.predicated_cycles_per_element, supply=vector.pair_cycles_per_element)
@@ -370,7 +340,7 @@ def _vector_predicated(work: Lanewise, chip: Chip) -> _Cycles:
 def _vector_memset(work: Lanewise, chip: Chip) -> _Cycles:
     vector = chip.vector
     rate = vector.memset_cycles_per_element
-    if work.quick and _is_half(work, chip):
+    if work.quick and is_half(work, chip):
         rate = vector.half_zero_cycles_per_element
     return _vector(work, chip, rate, vector.memset_latency_cycles)
 
@@ -406,16 +376,16 @@ def _vector_exponential(work: Lanewise, chip: Chip) -> _Cycles:
 def _scalar(work: Lanewise, chip: Chip, issue: float, latency: float, rate: float, pointers: int) -> _Cycles:
     scalar = chip.scalar
     fixed = pointers * scalar.pointer_cycles
-    steps = max(stream.step_bytes // stream.dtype.size_bytes for stream in _streams(work))
+    steps = max(stream.step_bytes // stream.dtype.size_bytes for stream in streams(work))
     strided = max(min(steps, scalar.stride_limit_elements) - scalar.stride_free_elements, 0)
     passing = work.elements * (rate + strided * scalar.stride_cycles_per_element)
-    return _Cycles(issue + fixed + passing, latency + fixed + passing)
+    return _Cycles(issue + fixed + passing, latency + fixed + passing, passing)
 
 
 def _scalar_move(work: Lanewise, chip: Chip) -> _Cycles:
     """tensor_copy and tensor_scalar: instructions of their own on trn3, with the conditions of Vector's 2x mode."""
-    psum = _psum_count(work)
-    if _is_half(work, chip) and (psum == 0 or (psum == 1 and _is_dense(work))):
+    psum = psum_count(work)
+    if is_half(work, chip) and (psum == 0 or (psum == 1 and is_dense(work))):
         return _scalar_copy(work, chip, chip.scalar.fast_cycles_per_element)
     return _scalar_copy(work, chip, chip.scalar.cycles_per_element)
 
@@ -423,9 +393,9 @@ def _scalar_move(work: Lanewise, chip: Chip) -> _Cycles:
 def _scalar_copy(work: Lanewise, chip: Chip, rate: float) -> _Cycles:
     scalar = chip.scalar
     latency = scalar.copy_latency_cycles
-    if _from_psum(work):
+    if from_psum(work):
         latency = scalar.copy_psum_latency_cycles
-    elif _to_psum(work):
+    elif to_psum(work):
         latency = scalar.psum_write_latency_cycles
     return _scalar(work, chip, scalar.copy_issue_cycles, latency, rate, work.pointers)
 
@@ -436,13 +406,13 @@ def _scalar_activation(work: Lanewise, chip: Chip) -> _Cycles:
     if work.table is None or work.table in scalar.resident_functions:
         return _scalar_copy(work, chip, scalar.cycles_per_element)
     more = max(work.pointers - 1, 0)
-    if _from_psum(work):
+    if from_psum(work):
         rate = scalar.activation_psum_cycles_per_element
         if work.table == "silu":
             rate = scalar.silu_psum_cycles_per_element
         issue, latency = scalar.activation_psum_issue_cycles, scalar.activation_psum_latency_cycles
         return _scalar(work, chip, issue, latency, rate, more)
-    latency = scalar.psum_write_latency_cycles if _to_psum(work) else scalar.activation_latency_cycles
+    latency = scalar.psum_write_latency_cycles if to_psum(work) else scalar.activation_latency_cycles
     issue = scalar.activation_issue_cycles
     return _scalar(work, chip, issue, latency, scalar.cycles_per_element, more)
 

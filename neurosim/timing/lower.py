@@ -25,11 +25,13 @@ from neurosim.timing.laws import (
     lanewise_cost,
     matmul_cost,
     nanoseconds,
+    picoseconds,
     table_load_ps,
     table_set,
     throttle_of,
 )
 from neurosim.timing.placement import Placement
+from neurosim.timing.ports import streaming_cycles
 from neurosim.timing.timeline import ENGINES, Op
 from neurosim.work import AccumulatorRead, Control, Lanewise, Matmul, Transfer
 
@@ -44,11 +46,13 @@ class ComputeCost(NamedTuple):
         steps: (op, issue interval, completion latency) of what the engine does, in order.
         table: the activation table it needs, None for none.
         quadrants: where a Vector transpose reads and writes, None for the rest.
+        port_ps: how long it needs a port that it takes turns at: while its operands stream.
     """
 
     steps: tuple[tuple[int, int, int], ...]
     table: str | None
     quadrants: tuple[int, ...] | None
+    port_ps: int
 
 
 Cost = ComputeCost | MatmulCost | TransferCost
@@ -77,7 +81,7 @@ def lower(
     meeting_ps = nanoseconds(chip.sync.core_barrier_ns)
     figures = {"table_load_ps": table_load_ps(chip), "meeting_ps": meeting_ps}
     figures |= throttle_of(chip)._asdict() if throttle else dict.fromkeys(Throttle._fields, 0)
-    return tables_of(program, chip, costs, placement.numbers, engines, window, edit, **figures)
+    return tables_of(program, chip, costs, placement, engines, window, edit, **figures)
 
 
 def _columns(costs: list[Cost]) -> Costs:
@@ -91,6 +95,7 @@ def _columns(costs: list[Cost]) -> Costs:
             row.kind = COMPUTE
             row.step_start, row.step_end = len(steps), len(steps) + len(cost.steps)
             row.table, row.quadrants = (names.setdefault(each, len(names) - 1) for each in (cost.table, cost.quadrants))
+            row.port_ps = cost.port_ps
             steps += cost.steps
         elif isinstance(cost, MatmulCost):
             row.kind = MULTIPLY
@@ -150,6 +155,7 @@ def cost_of(signature: Signature, chip: Chip) -> Cost:
         return matmul_cost(work[0], chip)
     steps = []
     table = quadrants = None
+    passing_ps = 0
     for item in work:
         if isinstance(item, Transfer | Matmul):
             raise _bad_work(signature)
@@ -159,10 +165,19 @@ def cost_of(signature: Signature, chip: Chip) -> Cost:
             if item.law == "transpose":
                 quadrants = tuple(pattern.start_partition // _QUADRANT for pattern in signature.patterns)
         cost = control_cost(item, chip) if isinstance(item, Control) else lanewise_cost(item, signature.engine, chip)
-        steps.append((int(kind), *cost))
+        steps.append((int(kind), cost.issue_ps, cost.latency_ps))
+        passing_ps += cost.passing_ps
     if not steps:
         raise _bad_work(signature)
-    return ComputeCost(tuple(steps), table, quadrants)
+    if signature.engine is Engine.gpsimd:
+        passing_ps = _streaming_ps(signature, sum(step[1] for step in steps), chip)
+    return ComputeCost(tuple(steps), table, quadrants, passing_ps)
+
+
+def _streaming_ps(signature: Signature, held_ps: int, chip: Chip) -> int:
+    """Return how long GpSimd's operands stream: its cores work on them in memories of their own."""
+    cycles = streaming_cycles(signature) * chip.gpsimd.cycles_per_element
+    return min(held_ps, picoseconds(cycles, chip.gpsimd.clock_ghz))
 
 
 def _bad_work(signature: Signature) -> SimulatorBug:

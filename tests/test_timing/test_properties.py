@@ -18,15 +18,16 @@ from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.program import Program
 from neurosim.timing import SCHEDULES, Op, Stall, launch_overhead_ps, time
 from neurosim.timing.dma import TransferCost
-from neurosim.timing.laws import MatmulCost
-from neurosim.timing.lower import cost_of
-from neurosim.work import Control, Handshake, Transfer
+from neurosim.timing.laws import MatmulCost, lanewise_cost
+from neurosim.timing.lower import ComputeCost, cost_of
+from neurosim.work import Control, Handshake, Lanewise, Transfer
 
 FIXTURES = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 LAWS = ("copy", "tensor_scalar", "reduce", "reciprocal", "activation", "affine_select", "transpose")
 ENGINES = {"activation": Engine.scalar, "affine_select": Engine.gpsimd}
+TRAINIUM = ("trn1", "trn2", "trn3")
 QUEUES = ((Engine.sync, "hwdge"), (Engine.scalar, "hwdge"), (Engine.gpsimd, "swdge"), (Engine.sync, "none"))
 
 step = st.tuples(
@@ -142,6 +143,52 @@ def check_space(timeline, chip):
         assert max(in_use, default=0) <= limit
 
 
+def check_turns(program, timeline, chip):
+    """No two engines are at one port at a time: intervals of (begin, end, engine) do not meet."""
+    held = defaultdict(list)
+    for record in program:
+        signature = program.signatures[program.signature_ids[record.index]]
+        cost = cost_of(signature, chip)
+        if not isinstance(cost, ComputeCost) or not isinstance(signature.work[0], Lanewise):
+            continue
+        begin, work = int(timeline.start_ps[record.index]), signature.work[0]
+        left = begin + lanewise_cost(work, signature.engine, chip).passing_ps
+        if signature.engine is Engine.gpsimd:
+            left = begin + round(512 / chip.gpsimd.clock_ghz * 1000)
+        memories = {pattern.memory for pattern in signature.patterns}
+        engine = signature.engine
+        if chip.generation == 2:
+            if Memory.sbuf in memories and engine in (Engine.vector, Engine.gpsimd):
+                held[Memory.sbuf].append((begin, left, engine))
+            if Memory.psum in memories and engine in (Engine.vector, Engine.scalar):
+                held[Memory.psum].append((begin, left, engine))
+            continue
+        for (storage, _), pattern in zip(record.slots, signature.patterns, strict=True):
+            if pattern.memory is Memory.psum:  # each is a bank
+                held[storage].append((begin, left, engine))
+        if engine is Engine.gpsimd:
+            held["bus"].append((begin, left, engine))
+        if engine is Engine.vector and signature.instruction in ("copy", "tensor_scalar") and len(memories) == 1:
+            held["bus"].append((begin, left, engine))
+    for turns in held.values():
+        for one, other in itertools.combinations(turns, 2):
+            assert one[2] is other[2] or one[1] <= other[0] or other[1] <= one[0]
+
+
+@settings(FIXTURES, max_examples=40)
+@given(plan=steps, name=st.sampled_from(TRAINIUM), schedule=st.sampled_from(SCHEDULES))
+def test_engines_take_turns(new_builder, chips, plan, name, schedule):
+    chip = chips[name]
+    program = build(new_builder(chip.generation), plan)
+    try:
+        (timeline,) = time(program, chip, schedule=schedule).values()
+    except CapacityExceeded:
+        assume(False)
+    check_accounts(timeline)
+    check_order(program, timeline)
+    check_turns(program, timeline, chip)
+
+
 @FIXTURES
 @given(plan=steps, spare=st.integers(0, 3))
 def test_every_schedule_is_sound(new_builder, trn2, plan, spare):
@@ -190,16 +237,17 @@ def slowed(chip, path, factor):
 
 @FIXTURES
 @given(data=st.data(), plan=steps, queue=st.sampled_from(QUEUES), factor=st.sampled_from((1.1, 2.0, 5.0)))
-def test_a_slower_chip_is_never_faster(new_builder, trn2, data, plan, queue, factor):
+def test_a_slower_chip_is_never_faster(new_builder, chips, data, plan, queue, factor):
     """With one DMA queue, so that transfers arrive in program order: no record completes earlier.
 
     With several, a slower chip may change who arrives first, and some transfers gain by that, as on hardware.
     """
-    path = data.draw(st.sampled_from(sorted(timed_fields(trn2))))
-    program = build(new_builder(), plan, [queue])
+    fast = chips[data.draw(st.sampled_from(TRAINIUM))]
+    path = data.draw(st.sampled_from(sorted(timed_fields(fast))))
+    program = build(new_builder(fast.generation), plan, [queue])
     try:
         before, after = (
-            time(program, chip, schedule="program", throttle=False)[0] for chip in (trn2, slowed(trn2, path, factor))
+            time(program, chip, schedule="program", throttle=False)[0] for chip in (fast, slowed(fast, path, factor))
         )
     except CapacityExceeded:
         assume(False)
@@ -317,6 +365,8 @@ OTHER_NAMES = {
     "vector.fast_formats": ["float32"],
     "scalar.table_sets": [["exp", "silu"]],
     "scalar.resident_functions": ["copy", "exp"],
+    "sbuf.vector_gpsimd_turns": "never",
+    "psum.vector_scalar_turns": "never",
 }
 
 
@@ -409,12 +459,13 @@ def without(program, dropped):
 
 @FIXTURES
 @given(data=st.data(), plan=steps, queue=st.sampled_from(QUEUES))
-def test_fewer_instructions_are_never_slower(new_builder, trn2, data, plan, queue):
+def test_fewer_instructions_are_never_slower(new_builder, chips, data, plan, queue):
     """In program order, with one queue, without the throttle, and with room for all tiles."""
-    program = build(new_builder(), plan, [queue])
+    chip = chips[data.draw(st.sampled_from(TRAINIUM))]
+    program = build(new_builder(chip.generation), plan, [queue])
     dropped = data.draw(st.integers(0, len(program) - 1))
     before, after = (
-        time(each, trn2, schedule="program", throttle=False)[0] for each in (program, without(program, dropped))
+        time(each, chip, schedule="program", throttle=False)[0] for each in (program, without(program, dropped))
     )
     assert after.makespan_ps <= before.makespan_ps
 

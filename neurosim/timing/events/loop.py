@@ -23,7 +23,9 @@ _NONE = int(Stall.NONE)
 _BUFFER = int(Stall.BUFFER)
 _QUEUE = int(Stall.QUEUE)
 _MEETING = int(Stall.MEETING)
+_PORT = int(Stall.PORT)
 _UNITS = len(ENGINES)
+_VECTOR = ENGINES.index("vector")
 _int64: Any = np.int64
 """Columns are of 32 bits: without it, functions would be compiled once for each mixture of widths."""
 
@@ -203,15 +205,50 @@ def _start(tables: Tables, record: int, time_ps: int) -> None:
             mine.reason = _QUEUE
             mine.waited_for = by
     mine.start_ps = time_ps
+    if mine.claim_start < mine.claim_end:
+        _take_turn(tables, record)
     complete_ps = execute(tables, record)
     unit.last = record
     unit.wake_ps = unit.next_ps if unit.start + unit.head < unit.end else NEVER
-    for edge in range(mine.edge_start, mine.edge_split):
-        _meet(tables, _int64(tables.edges[edge].consumer), unit.next_ps, _int64(_NONE), _int64(record))
+    left_ps = mine.start_ps + tables.costs[mine.signature].port_ps
+    for index in range(mine.edge_start, mine.edge_split):
+        edge = tables.edges[index]
+        free_ps = left_ps if edge.reason == _PORT else unit.next_ps
+        _meet(tables, _int64(edge.consumer), free_ps, _int64(edge.reason), _int64(record))
+    if mine.claim_start < mine.claim_end:
+        _hold(tables, record, left_ps)
     if complete_ps >= 0:
         complete_ps = max(complete_ps, unit.retired_ps)
         unit.retired_ps = complete_ps
         _finish(tables, _int64(record), complete_ps)
+
+
+@inlined
+def _take_turn(tables: Tables, record: int) -> None:
+    """Let a record, whose engine has it, wait until the other engine has left the ports that it needs."""
+    mine = tables.records[record]
+    is_vector = mine.unit % _UNITS == _VECTOR
+    for index in range(mine.claim_start, mine.claim_end):
+        port = tables.ports[tables.claims[index]]
+        until_ps = port.other_ps if is_vector else port.vector_ps
+        if until_ps > mine.start_ps:
+            mine.start_ps = until_ps
+            mine.reason = _PORT
+            mine.waited_for = port.other_by if is_vector else port.vector_by
+
+
+@inlined
+def _hold(tables: Tables, record: int, left_ps: int) -> None:
+    """Note until when a record has its ports; it is the last one of its engine that needs them."""
+    mine = tables.records[record]
+    for index in range(mine.claim_start, mine.claim_end):
+        port = tables.ports[tables.claims[index]]
+        if mine.unit % _UNITS == _VECTOR:
+            port.vector_ps = left_ps
+            port.vector_by = record
+        else:
+            port.other_ps = left_ps
+            port.other_by = record
 
 
 @inlined

@@ -25,6 +25,7 @@ class Stall(IntEnum):
         MEETING: for the other core.
         LOOP: for the trip before, at the head of a loop on the device.
         THROTTLE: the tensor engine, for its clock: what it does takes longer than at the full one.
+        PORT: for another engine to leave the port of SBUF, or the bank of PSUM, that it needs.
     """
 
     NONE = 0
@@ -39,6 +40,7 @@ class Stall(IntEnum):
     MEETING = 9
     LOOP = 10
     THROTTLE = 11
+    PORT = 12
 
 
 REASONS: Final = tuple(reason.name.lower() for reason in Stall)

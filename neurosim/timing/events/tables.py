@@ -31,11 +31,12 @@ def _columns(numbers: str, times: str) -> np.dtype[Any]:
 
 COST: Final = _columns(
     "kind step_start step_end table quadrants pairs cells busy_rows level may_turn share_start share_end",
-    "load_ps stream_ps latency_ps trigger_ps interval_ps first_data_ps hbm_ps payload_ps semaphore_ps",
+    "port_ps load_ps stream_ps latency_ps trigger_ps interval_ps first_data_ps hbm_ps payload_ps semaphore_ps",
 )
 """What a signature costs; which columns count depends on its ``kind``: ``COMPUTE``, ``MULTIPLY`` or ``TRANSFER``.
 
-Steps, the activation ``table`` that it needs and the ``quadrants`` between which it transposes; ``pairs`` of
+Steps, the activation ``table`` that it needs, the ``quadrants`` between which it transposes, and for how long it needs
+a port (``port_ps``); ``pairs`` of
 LoadStationary and MATMUL, the ``cells`` of the array that they use, a bit each, 0 for all, and its ``busy_rows``; of a
 transfer, its shares of the DMA engines, whether these are all engines and equal (``level``), and whether any engine may
 come first.
@@ -46,7 +47,7 @@ SHARE: Final = _columns("engine", "busy_ps")
 
 RECORD: Final = _columns(
     "signature unit position group epoch queue turn partner gone remaining issued reason waited_for queued_behind "
-    "edge_start edge_split edge_end touch_start touch_end",
+    "edge_start edge_split edge_end touch_start touch_end claim_start claim_end",
     "ready_ps start_ps complete_ps arrival_ps data_ps moved_ps",
 )
 """A record, and what is known of it so far.
@@ -57,9 +58,10 @@ from meeting to meeting of its core; nothing moves from one to another. ``turn``
 that may begin anywhere, ``partner`` the other core's record of the same meeting. A record that is ``gone`` is not in
 the rows of its unit: it ends as soon as all its constraints are met. ``remaining`` constraints are to be met;
 ``ready_ps`` is the latest that was, ``reason`` says which, and ``waited_for`` by which record. Edges before
-``edge_split`` are met when its engine is free again, the others when its result is there. ``queued_behind`` is the DMA
-that moved first, ``data_ps`` when its own data reaches the DMA engines; at a meeting, ``arrival_ps`` is when its core
-was there, and ``moved_ps`` when its own transfer had moved. Times are -1 until they are known.
+``edge_split`` are met when its engine, or its port, is free again, the others when its result is there. Its claims are
+the ports that it needs, where these go to whoever comes first. ``queued_behind`` is the DMA that moved first,
+``data_ps`` when its own data reaches the DMA engines; at a meeting, ``arrival_ps`` is when its core was there, and
+``moved_ps`` when its own transfer had moved. Times are -1 until they are known.
 """
 
 EDGE: Final = _columns("consumer reason", "delay_ps")
@@ -89,6 +91,9 @@ TILE: Final = _columns("pool size_bytes touches death_by", "death_ps")
 POOL: Final = _columns("next end", "free_bytes")
 """A scarce memory of one core; its tiles get its space in program order."""
 
+PORT: Final = _columns("vector_by other_by", "vector_ps other_ps")
+"""A port at which Vector and another engine take turns: until when each of the two has it, and by which record."""
+
 POOL_TILE: Final = _columns("tile record", "")
 HEAP: Final = _columns("entry", "key")
 CORE: Final = _columns("level last", "hbm_free_ps")
@@ -117,6 +122,7 @@ class Tables(NamedTuple):
         records, edges, touches: by record, and who waits for it, and the tiles of scarce memory that it accesses.
         units, unit_records, groups: engines, their records, and where these wait.
         queues, queue_records: DMA queues and what they took.
+        ports, claims: what two engines take turns at, and the ports that records need.
         tiles, pools, pool_tiles: storages, scarce memories, and who gets their space.
         heap: all heaps; the last one is of events: arrivals of DMAs, and, as -1 - tile, deaths of tiles.
         cells_free_ps: by unit and part of the array.
@@ -138,6 +144,8 @@ class Tables(NamedTuple):
     groups: Table
     queues: Table
     queue_records: Ints
+    ports: Table
+    claims: Ints
     tiles: Table
     pools: Table
     pool_tiles: Table
