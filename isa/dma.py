@@ -110,7 +110,8 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
         Rule (assumed): software descriptors come from GpSimd, hardware and static ones from Sync; stores are
         triggered by GpSimd, so that a store that waits for its data holds up no load. The compiler of NKI 0.1 left all
         to software on trn2: two loads and a store take three times GpSimd's 0.59 µs in each step of vector_add
-        (xaviergonzalez/asst4-trainium2, writeup.md:44, 90).
+        (xaviergonzalez/asst4-trainium2, writeup.md:44, 90). Hardware moves bytes as they are, one run after the other,
+        so that what converts or gathers is software's.
         """
         if self.priority is not None:
             raise Unsupported(
@@ -125,11 +126,15 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
         if self.engine is not Engine.unknown:
             return self.engine, frozenset({self.engine})
         is_store = self.dst.buffer.is_hbm and not self.src.buffer.is_hbm
-        is_old = self.nki_version < NKI_0_3 and chip.generation >= 3
+        is_new = chip.generation >= 3
+        converts = self.dst.dtype != self.src.dtype and is_new and self.dge_mode is DgeMode.unknown
+        if self.dge_mode is DgeMode.swdge or self._gathers() or converts:
+            return Engine.gpsimd, frozenset({Engine.gpsimd})
+        if self.dge_mode is DgeMode.hwdge:
+            return Engine.sync, frozenset({Engine.sync, Engine.scalar})
+        is_old = self.nki_version < NKI_0_3 and is_new
         if self.dge_mode is DgeMode.unknown and (is_store or is_old):
             return Engine.gpsimd, frozenset(self.engines)
-        if self.dge_mode is DgeMode.swdge or self._gathers():
-            return Engine.gpsimd, frozenset({Engine.gpsimd})
         return Engine.sync, frozenset(self.engines)
 
     def execute(self, lanes: Lanes) -> None:

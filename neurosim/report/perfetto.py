@@ -32,7 +32,7 @@ import neurosim
 from neurosim.chip import REPLACED, Chip
 from neurosim.errors import ConfigurationError
 from neurosim.program import Frame, Program
-from neurosim.report.queues import in_order, queue_of
+from neurosim.report.queues import queues_of
 from neurosim.report.trace.arrows import Arrows
 from neurosim.report.trace.counters import counters
 from neurosim.report.trace.filling import HEX, SEPARATOR, THOUSANDTHS, Forms, hole
@@ -300,10 +300,9 @@ class _Core:
     def _queues(self) -> Iterator[bytes | memoryview]:
         """Yield what is in the DMA queues, from trigger to completion, queue by queue."""
         timeline, lanes = self._timeline, count(1)
-        queues = [queue_of(signature) for signature in self._program.signatures]
-        for queue in in_order({queue for queue in queues if queue is not None}):
-            members = np.array([other == queue for other in queues], dtype=bool)
-            records = timeline.records[members[self._signatures[timeline.records]]]
+        names, numbers = queues_of(self._program, timeline)
+        for number, queue in enumerate(names):
+            records = timeline.records[numbers[timeline.records] == number]
             records = records[np.argsort(timeline.start_ps[records], kind="stable")]
             records = records[self._wanted(records, timeline.start_ps[records], timeline.complete_ps[records])]
             free: list[tuple[int, int]] = []  # (time, lane), as slices of one lane must not overlap

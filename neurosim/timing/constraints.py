@@ -13,7 +13,7 @@ from neurosim.dependences import Dependence, Operands, dependences
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
 from neurosim.lifetimes import SPILLS, check_capacity, lifetimes
-from neurosim.program import Access, Program
+from neurosim.program import Access, Program, Signature
 from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.tables import (
     CORE,
@@ -102,7 +102,7 @@ def tables_of(
     names, made = _columns(program, costs, placement.numbers, engines, edit)
     count, unit_count = len(program), len(names) * len(ENGINES)
     unit_records, unit_starts, positions = _streams(made.units, unit_count, made.gone)
-    queues, of_queue = _queues(program, made, chip.dma.queue_depth)
+    queues, of_queue = _queues(placement.signatures, made, chip.dma.queue_depth)
     groups, of_group, group_starts = _groups(made, costs.costs["table"][made.signatures], of_queue, unit_count)
     claimed = claims(program, placement, made.units, made.gone, chip)
     moves = window > 1
@@ -251,11 +251,11 @@ def _epochs(records: _Records) -> Ints:
     return epochs
 
 
-def _queues(program: Program, records: _Records, depth: int) -> tuple[Table, Ints]:
+def _queues(signatures: list[Signature], records: _Records, depth: int) -> tuple[Table, Ints]:
     """Return the DMA queues, and each DMA's, -1 for the rest."""
     kinds: dict[str, int] = {}
-    kind = np.zeros(len(program.signatures), dtype=np.int64)
-    for index, signature in enumerate(program.signatures):
+    kind = np.zeros(len(signatures), dtype=np.int64)
+    for index, signature in enumerate(signatures):
         for item in signature.work:
             if isinstance(item, Transfer):
                 kind[index] = kinds.setdefault(item.generation, len(kinds))

@@ -18,6 +18,7 @@ from neurosim.timing.events.tables import Tables
 from neurosim.timing.lower import lower
 from neurosim.timing.passes import Compiled, compiled, unchanged
 from neurosim.timing.placement import placed, recorded
+from neurosim.timing.triggers import triggered
 
 WINDOWS: Final = {"program": 1, "reorder": 1 << 30, "compiler": 1 << 30}
 """By name of a schedule, how many records an engine may look at, beginning with the first that is not issued."""
@@ -45,7 +46,9 @@ def schedule(program: Program, chip: Chip, order: str, *, throttle: bool, edit: 
     """
     with _collection_paused():
         executed = compiled(program, chip) if order == "compiler" else unchanged(program)
-        placement = recorded(program) if order == "program" else placed(executed.program, chip)
+        placement = recorded(program)
+        if order != "program":
+            placement = triggered(executed.program, placed(executed.program, chip))
         edit = edit.of(executed.records)
         cores, tables = lower(executed.program, placement, chip, WINDOWS[order], throttle=throttle, edit=edit)
         run(tables)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from neurosim.listing import operand_text, place_text
 from neurosim.program import Program
-from neurosim.report.queues import in_order, queue_of
+from neurosim.report.queues import queues_of
 from neurosim.report.words import words
 from neurosim.timing.causes import CAUSES, Causes
 from neurosim.timing.timeline import ENGINES, Op, Timeline
@@ -113,13 +113,11 @@ def _waits(row: Ints, found: Causes, text_of: Ints, first_mover: int) -> Ints:
 
 def _queues(program: Program, timeline: Timeline, text_of: Ints) -> tuple[list[str], Ints]:
     """Return names, and a bar per DMA from its trigger to its completion."""
-    queues = [queue_of(signature) for signature in program.signatures]
-    names = in_order({queue for queue in queues if queue is not None})
-    queue_number = np.array([-1 if queue is None else names.index(queue) for queue in queues], dtype=np.int64)
+    names, numbers = queues_of(program, timeline)
     records = timeline.records
     if not names:
         return [], np.zeros((7, 0), np.int64)
-    row = queue_number[np.array(program.signature_ids, np.int64)[records]]
+    row = numbers[records]
     records, row = records[row >= 0], row[row >= 0]
     zeros = np.zeros(len(records), np.int64)
     start, end = timeline.start_ps[records], timeline.complete_ps[records]
