@@ -36,7 +36,7 @@ import neurosim
 from neurosim.errors import ConfigurationError
 from neurosim.listing import operand_text, parameters_text, place_text
 from neurosim.program import Frame, Program, Signature
-from neurosim.report.queues import queue_of
+from neurosim.report.queues import QUEUES, queues
 from neurosim.timing.causes import CAUSES, causes
 from neurosim.timing.timeline import REASONS, Op, Timeline, held_reasons
 from neurosim.writing import compressed, replacing
@@ -88,12 +88,14 @@ class Operations:
         """Yield the columns, some rows at a time; of a run without operations, once without rows."""
         for core in sorted(self._timelines):
             timeline = self._timelines[core]
-            found = causes(self._program, timeline)
+            found, queue = causes(self._program, timeline), queues(self._program, timeline)
             for begin in range(0, max(len(timeline.ops), 1), _CHUNK):
                 rows = slice(begin, begin + _CHUNK)
-                yield self._part(timeline, timeline.ops[rows], found.main[rows], found.main_waited_for[rows])
+                yield self._part(timeline, timeline.ops[rows], found.main[rows], found.main_waited_for[rows], queue)
 
-    def _part(self, timeline: Timeline, ops: NDArray[Any], cause: Any, waited_for: Any) -> dict[str, Column]:
+    def _part(
+        self, timeline: Timeline, ops: NDArray[Any], cause: Any, waited_for: Any, queue: NDArray[np.int64]
+    ) -> dict[str, Column]:
         record = ops["record"].astype(np.int64)
         signature = np.array(self._program.signature_ids, dtype=np.int64)[record]
         stack = np.array(self._program.stack_ids, dtype=np.int64)[record]
@@ -108,7 +110,7 @@ class Operations:
             "name": Column(self._names.values[record], self._names.texts),
             "instruction": by_signature["instruction"],
             **by_stack,
-            "queue": by_signature["queue"],
+            "queue": Column(queue[record] + 1, ("", *QUEUES)),
             "start_ps": Column(ops["start_ps"]),
             "end_ps": Column(ops["end_ps"]),
             "busy_ps": Column(ops["busy_ps"]),
@@ -125,7 +127,6 @@ class Operations:
 
 _OF_SIGNATURE: Final[dict[str, Any]] = {
     "instruction": lambda signature: signature.instruction,
-    "queue": lambda signature: queue_of(signature) or "",
     "operands": lambda signature: _operands(signature),
     "parameters": parameters_text,
 }
