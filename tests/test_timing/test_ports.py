@@ -18,7 +18,7 @@ from neurosim.timing import SCHEDULES, Stall
 
 SBUF, PSUM = Memory.sbuf, Memory.psum
 VECTOR, SCALAR, GPSIMD = Engine.vector, Engine.scalar, Engine.gpsimd
-both_schedules = pytest.mark.parametrize("schedule", SCHEDULES)
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 
 SBUF_VECTOR = ("reduce", VECTOR, SBUF, SBUF)
 FAST_VECTOR = ("copy", VECTOR, SBUF, SBUF)
@@ -40,7 +40,7 @@ def left_ps(timeline: Any, record: int, engine: Engine, cycles: float = 512) -> 
     return int(timeline.start_ps[record]) + round(cycles / clock_ghz * 1000)
 
 
-@both_schedules
+@every_schedule
 @pytest.mark.parametrize(
     ("first", "second"),
     [(SBUF_VECTOR, SBUF_GPSIMD), (SBUF_GPSIMD, SBUF_VECTOR), (PSUM_VECTOR, PSUM_SCALAR), (PSUM_SCALAR, PSUM_VECTOR)],
@@ -48,7 +48,7 @@ def left_ps(timeline: Any, record: int, engine: Engine, cycles: float = 512) -> 
 def test_trn1_keeps_two_engines_apart(new_builder, chips, schedule, first, second):
     """The second begins when the first one's elements have passed, whichever tiles they use."""
     timeline = timed(new_builder(2), chips["trn1"], schedule, first, second)
-    later = 0 if schedule == "compiler" and first in (SBUF_GPSIMD, PSUM_SCALAR) else 1  # Vector is asked first
+    later = 0 if schedule != "program" and first in (SBUF_GPSIMD, PSUM_SCALAR) else 1  # Vector is asked first
     passed_ps = left_ps(timeline, 1 - later, (first, second)[1 - later][1])
     assert timeline.start_ps[later] == passed_ps
     assert timeline.start_ps[1 - later] == 0
@@ -58,7 +58,7 @@ def test_trn1_keeps_two_engines_apart(new_builder, chips, schedule, first, secon
     assert timeline.stall_ps[engine]["port"] == passed_ps
 
 
-@both_schedules
+@every_schedule
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -73,7 +73,7 @@ def test_trn1_asks_where_operands_are(new_builder, chips, schedule, first, secon
     assert (timeline.start_ps[1] > 0) == reaches_both
 
 
-@both_schedules
+@every_schedule
 def test_the_tensor_engine_takes_no_turns(new_builder, chips, schedule):
     for generation, name in ((2, "trn1"), (3, "trn2")):
         builder = new_builder(generation)
@@ -84,13 +84,13 @@ def test_the_tensor_engine_takes_no_turns(new_builder, chips, schedule):
         assert timeline.start_ps.tolist() == [0, 0]
 
 
-@both_schedules
+@every_schedule
 @pytest.mark.parametrize(("first", "second"), [(FAST_VECTOR, SBUF_GPSIMD), (SBUF_GPSIMD, FAST_VECTOR)])
 @pytest.mark.parametrize("name", ["trn2", "trn3"])
 def test_a_performance_mode_needs_the_bus_of_gpsimd(new_builder, chips, schedule, name, first, second):
     chip = chips[name]
     timeline = timed(new_builder(chip.generation), chip, schedule, first, second)
-    later = 0 if schedule == "compiler" and first is SBUF_GPSIMD else 1
+    later = 0 if schedule != "program" and first is SBUF_GPSIMD else 1
     engine, cycles = (GPSIMD, 512) if (first, second)[1 - later] is SBUF_GPSIMD else (VECTOR, 256)
     assert timeline.start_ps[later] == left_ps(timeline, 1 - later, engine, cycles)
     assert timeline.reason[later] == Stall.PORT
@@ -105,14 +105,14 @@ def test_gpsimd_has_the_bus_while_its_operands_stream(builder, trn2):
     assert timeline.complete_ps[0] > 4 * timeline.start_ps[1]
 
 
-@both_schedules
+@every_schedule
 @pytest.mark.parametrize("slow", [SBUF_VECTOR, ("copy", VECTOR, PSUM, SBUF), ("reciprocal", VECTOR, SBUF, SBUF)])
 def test_one_element_in_a_cycle_needs_no_bus(new_builder, chips, schedule, slow):
     timeline = timed(new_builder(3), chips["trn2"], schedule, SBUF_GPSIMD, slow)
     assert timeline.start_ps.tolist() == [0, 0]
 
 
-@both_schedules
+@every_schedule
 def test_trn2_has_psum_for_both_but_for_a_bank(builder, trn2, schedule):
     one, other = builder.psum(), builder.psum()
     builder.lanes("reduce", builder.tile(), one)
@@ -151,7 +151,7 @@ def parts(first: Any, second: Any, *, address: tuple[int, int] | None = None) ->
     return kernel
 
 
-@both_schedules
+@every_schedule
 @pytest.mark.parametrize(
     ("first", "second", "waits"),
     [
@@ -169,7 +169,7 @@ def test_banks_are_those_of_the_bytes(schedule, first, second, waits):
     assert (Stall.PORT in timeline.reason) == waits
 
 
-@both_schedules
+@every_schedule
 @pytest.mark.parametrize(("address", "waits"), [((0, 1024), True), ((0, 2048), False), ((1024, 2048), False)])
 def test_tiles_with_addresses_share_banks(schedule, address, waits):
     kernel = parts(ALL, ALL, address=address)
@@ -210,7 +210,7 @@ def test_an_access_that_waits_for_data_holds_up_others_in_program_order_only(bui
     assert in_order.start_ps[2] == left_ps(in_order, 1, VECTOR)
 
 
-@both_schedules
+@every_schedule
 @pytest.mark.parametrize(
     ("name", "change", "instructions"),
     [
