@@ -6,10 +6,10 @@ Sources: TKF = allenkchau/trainium-kernel-fusion@d709ddf (instruction traces), V
 (isolated probes), IMG = AWS profiler screenshots, DN = DeltaNet findings, KDA = Jerry2423/kda-for-trainium,
 SDK = AWS documentation, PERF = its nki_perf_guide.rst with the number of a figure. "dur" runs from issue to completion,
 "II" from start to start of independent instructions.
-Rows that contradict one of these are in ``contradictions.toml``. Not modelled, so without a row: the throttle and what
-was measured under it, the time in which a LoadStationary itself completes (150-197 ns, 67 ns for one column on trn1;
-only its hold on the array counts), instructions that only synchronise (EVENT_SEMAPHORE, DRAIN), register moves,
-tensor_partition_reduce.
+Rows that contradict one of these are in ``contradictions.toml``. Not modelled, so without a row: the time in which a
+LoadStationary itself completes (150-197 ns, 67 ns for one column on trn1; only its hold on the array counts), the 3 ns
+by which a packet's latency exceeds its interval, instructions that only synchronise (EVENT_SEMAPHORE, DRAIN), fetching
+instructions. The device's start-up clock has more tests in ``test_schedules.py``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pytest
 
 from neurosim.engines import Engine, Memory
 from neurosim.timing import Op
+from neurosim.work import Control
 
 TOLERANCE = 0.05
 WIDTHS = (64, 128, 512, 2048)
@@ -108,6 +109,80 @@ def matmuls(dtype="float32", transpose=False, what="interval", step_bytes=0):
     return model
 
 
+def cold(dtype="float32", what="latency", **options):
+    """Model of the first nc_matmul, K = M = 128, at the start-up clock: ``latency`` of its last MATMUL, or ``all``."""
+
+    def model(builder, chip, n):
+        builder.matmul(builder.psum(n), builder.tile(128, dtype), builder.tile(n, dtype), **options)
+        timeline = builder.time(chip, throttle=True)
+        begin = timeline.ops[timeline.ops["kind"] == Op.MATMUL][-1]["start_ps"] if what == "latency" else 0
+        return (timeline.complete_ps[0] - begin) / 1000
+
+    return model
+
+
+def stream(count, dtype="float32", rows=128, transpose=False):
+    """Model of a stream from the start-up clock on: from start to start of its last two nc_matmuls."""
+
+    def model(builder, chip, n):
+        weights = builder.tile(128, dtype, partitions=rows)
+        for _ in range(count):
+            builder.matmul(builder.psum(n), weights, builder.tile(n, dtype, partitions=rows), transpose=transpose)
+        return np.diff(builder.time(chip, throttle=True).start_ps)[-1] / 1000
+
+    return model
+
+
+def paused(active):
+    """The shortest of many MATMULs, which at the start-up clock would be active for this part of the time."""
+
+    def model(builder, chip, n):
+        weights, done = builder.tile(128, "bfloat16"), builder.psum(n)
+        cold_ns = 2 * 1000 * (n + chip.tensor.pass_overhead_cycles) / chip.tensor.clock_ghz / 1000
+        rest = round((cold_ns / active - cold_ns) * chip.vector.clock_ghz - chip.vector.issue_cycles)
+        pause = builder.tile(rest)
+        for _ in range(60):  # Vector paces the array, which waits for each of its results
+            paced = builder.tile(n, "bfloat16")
+            builder.lanes("reduce", paced, pause, elements=rest + round(cold_ns * chip.vector.clock_ghz))
+            builder.matmul(done, weights, paced)
+        ops = builder.time(chip, throttle=True).ops
+        mine = ops[ops["kind"] == Op.MATMUL]
+        return (mine["end_ps"] - mine["start_ps"]).min() / 1000
+
+    return model
+
+
+def accumulator(what):
+    """Model of reading Scalar's accumulators after an activation."""
+
+    def model(builder, chip, n):
+        for _ in range(2):
+            builder.lanes(
+                "activation", builder.tile(n), builder.tile(n), engine=SCALAR, table="exp", accumulator=builder.tile(1)
+            )
+        timeline = builder.time(chip)
+        read = timeline.ops[timeline.ops["kind"] == Op.ACCUMULATOR_READ][0]
+        return ((read["end_ps"] if what == "ii" else timeline.complete_ps[0]) - read["start_ps"]) / 1000
+
+    return model
+
+
+def register_move(builder, chip, n):
+    builder.record("move", Engine.sync, (Control("move"),), (), (builder.tile(1),))
+    return builder.time(chip).complete_ps[0] / 1000
+
+
+def efficiency(builder, chip, n):
+    """Bandwidth of loads of n float32 per partition, relative to 32 KiB."""
+    times = {}
+    for size in (n, 8192):
+        made = type(builder)()
+        for _ in range(40):
+            made.dma(made.tile(size), made.hbm(size), generation="none")
+        times[size] = made.time(chip).makespan_ps / size
+    return times[8192] / times[n]
+
+
 def semaphore(builder, chip, n):
     source, product = builder.tile(n), builder.psum(n)
     builder.matmul(product, builder.tile(128), source)
@@ -183,6 +258,8 @@ ROWS = (
     Row("transpose 32x32, II", "VOY", *flat(93, 93), transpose_interval(False), (32,)),
     Row("transpose 32x32, other quadrant, II", "VOY", *flat(234, 234), transpose_interval(True), (32,)),
     # Scalar, A.4.2
+    Row("accumulator read", "VOY", *flat(279, 279), accumulator("dur"), (128,)),
+    Row("accumulator read, II", "VOY", *flat(185, 185), accumulator("ii"), (128,)),
     Row("activation table load", "TKF, IMG, VOY, DN", *flat(1283, 1283), table_load, (128,)),
     # Tensor, warm, A.4.3
     Row("MATMUL f32, N=512", "IMG, TKF", *flat(429.3, 429.3), matmuls(what="stream"), (512,)),
@@ -197,7 +274,14 @@ ROWS = (
         (128, 256, 512),
     ),
     Row("transpose f32 128x128", "TKF", *flat(191, 191), matmuls(transpose=True, what="latency"), (128,)),
-    # GpSimd, A.4.5, and semaphores, A.4.6
+    # cold
+    Row("cold MATMUL f32 latency, N=512", "TKF, DN", *flat(1001, 1001), cold(), (512,)),
+    Row("cold MATMUL f32 latency, N=128", "TKF", *flat(417, 417), cold(), (128,)),
+    Row("cold MATMUL bf16 latency, N=512", "TKF", *flat(634, 634), cold("bfloat16"), (512,)),
+    Row("MATMUL bf16 at 82 % of the time", "TKF throttle tracks", *flat(213, 215), paused(0.82), (512,)),
+    # GpSimd, A.4.5, semaphores, A.4.6, and sequencers
+    Row("register move", "VOY", *flat(68, 68), register_move, (1,)),
+    Row("SWDGE trigger, busy", "TKF, VOY, IMG", *flat(8, 91), Dma("trigger", GPSIMD), (128,)),
     Row("semaphore", "TKF", *flat(20, 50), semaphore, (512,)),
     # DMA, A.5; N float32 elements per partition
     Row("descriptor 256 B", "TKF", *flat(14, 14), Dma("descriptor"), (64,)),
@@ -226,6 +310,9 @@ ROWS = (
     Row("HWDGE store 2 x 2 KiB, all", "TKF", *flat(3080, 3150), Dma("end to end", SCALAR, store=True, runs=2), (1024,)),
     Row("HWDGE load 2 x 2 KiB, all", "TKF", *flat(3550, 3600), Dma("end to end", runs=2), (1024,)),
     Row("loads and stores, 7 KiB, GB/s", "KDA silu s4", *flat(394, 394), streaming(1, 1792), (100,)),
+    Row("efficiency, 4 KiB", "SDK nki-dma-intro-1", *flat(0.965, 0.965), efficiency, (1024,)),
+    Row("efficiency, 8 KiB", "SDK nki-dma-intro-1", *flat(0.984, 0.984), efficiency, (2048,)),
+    Row("efficiency, 16 KiB", "SDK nki-dma-intro-1", *flat(0.993, 0.993), efficiency, (4096,)),
     Row("loads, GB/s", "IMG K2.v3: 22.0 B/ns; SDK: 23", *flat(16 * 22, 16 * 23), streaming(0, 1024), (200,)),
 )
 
@@ -296,6 +383,17 @@ MODELS = {
     "transpose_chain_bf16": (lambda b, c: _chain(b, c, "bfloat16")),
     "load_descriptor_2KiB": (lambda b, c: Dma("descriptor")(b, c, 512)),
     "load_descriptor_4KiB": (lambda b, c: Dma("descriptor")(b, c, 1024)),
+    "transpose_cold": (lambda b, c: cold(transpose=True)(b, c, 128)),
+    "transpose_cold_pair": (lambda b, c: cold(transpose=True)(b, c, 128)),
+    "transpose_completion": (lambda b, c: _transpose_all(b, c, throttle=False)),
+    "transpose_completion_cold": (lambda b, c: cold(what="all", transpose=True)(b, c, 128)),
+    "transpose_issue_cold": (lambda b, c: stream(4, transpose=True)(b, c, 128)),
+    "matmul_64_rows": (lambda b, c: stream(40, rows=64)(b, c, 512)),
+    "throttle_threshold": (lambda b, c: paused(0.755)(b, c, 512)),
+    "efficiency_32B": (lambda b, c: Dma("interval")(b, c, 8)),
+    "efficiency_64B": (lambda b, c: Dma("interval")(b, c, 16)),
+    "efficiency_128B": (lambda b, c: Dma("interval")(b, c, 32)),
+    "efficiency_256B": (lambda b, c: Dma("interval")(b, c, 64)),
     "efficiency_512B": (lambda b, c: Dma("interval")(b, c, 128)),
     "efficiency_1KiB": (lambda b, c: Dma("interval")(b, c, 256)),
     "efficiency_2KiB": (lambda b, c: Dma("interval", count=12)(b, c, 512)),
@@ -310,6 +408,11 @@ MODELS = {
     "inf2_read": (lambda b, c: 2**20 / streaming(0, 2048)(b, c, 200)),
     "inf2_write": (lambda b, c: Dma("engine", **STORE)(b, c, 2048)),
 }
+
+
+def _transpose_all(builder, chip, throttle):
+    builder.matmul(builder.psum(128), builder.tile(128), builder.tile(128), transpose=True)
+    return builder.time(chip, throttle=throttle).complete_ps[0] / 1000
 
 
 def _completion(builder, chip, n):

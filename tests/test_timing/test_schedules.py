@@ -402,8 +402,8 @@ def test_a_cold_tensor_engine_takes_twice_as_long(builder, trn2):
     held = timeline.stall_ps["tensor"]["throttle"]
     assert timeline.busy_ps["tensor"] + held == timeline.ops[timeline.ops["unit"] == 0]["end_ps"].max()
     assert WINDOW / 2 - 2 * STREAM < held < WINDOW / 2 + STREAM
-    # 26.7 ns of loading weights, at half the clock, 165 ns to the result and 40 ns more
-    assert timeline.complete_ps[0] == 26_666 + 2 * STREAM + 165_000 + 40_000
+    # 26.7 ns of loading weights, at half the clock, 165 ns to the result and 25 ns more
+    assert timeline.complete_ps[0] == 26_666 + 2 * STREAM + 165_000 + 25_000
 
 
 def test_few_rows_never_end_the_throttle(builder, trn2):
