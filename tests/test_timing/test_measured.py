@@ -279,6 +279,8 @@ ROWS = (
     Row("cold MATMUL f32 latency, N=128", "TKF", *flat(417, 417), cold(), (128,)),
     Row("cold MATMUL bf16 latency, N=512", "TKF", *flat(634, 634), cold("bfloat16"), (512,)),
     Row("MATMUL bf16 at 82 % of the time", "TKF throttle tracks", *flat(213, 215), paused(0.82), (512,)),
+    Row("MATMUL bf16 at 75.5 % of the time", "TKF throttle tracks", *flat(426, 430), paused(0.755), (512,)),
+    Row("64 rows, f32, N=512, II", "VOY", *flat(1707, 1707), stream(40, rows=64), (512,)),
     # GpSimd, A.4.5, semaphores, A.4.6, and sequencers
     Row("register move", "VOY", *flat(68, 68), register_move, (1,)),
     Row("SWDGE trigger, busy", "TKF, VOY, IMG", *flat(8, 91), Dma("trigger", GPSIMD), (128,)),
