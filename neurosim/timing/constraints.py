@@ -105,9 +105,9 @@ def tables_of(
     queues, of_queue = _queues(placement.signatures, made, chip.dma.queue_depth)
     groups, of_group, group_starts = _groups(made, costs.costs["table"][made.signatures], of_queue, unit_count)
     claimed = claims(program, placement, made.units, made.gone, chip)
-    moves = window > 1
-    edges, edge_starts, edge_splits = _edges(program, made, None if moves else claimed, chip, edit.overwrites)
-    ports, port_claims, claim_starts = _ports(claimed, count, by_arrival=moves)
+    in_order = claimed if window == 1 else None
+    edges, edge_starts, edge_splits = _edges(program, made, in_order, chip, edit.overwrites)
+    ports, claim_starts = _ports(claimed, count, by_arrival=window > 1)
     tiles, pools, pool_tiles = _pools(program, chip, names, made.cores)
     touches, touch_starts = _touches(program, tiles)
     groups["first"] += count  # behind the heaps of the units
@@ -119,13 +119,8 @@ def tables_of(
         queue=of_queue,
         turn=_turns(made, costs, chip.dma.engines),
         remaining=np.bincount(edges.consumer, minlength=count) + np.bincount(pool_tiles.record, minlength=count),
-        edge_start=edge_starts[:-1],
         edge_split=edge_splits,
-        edge_end=edge_starts[1:],
-        touch_start=touch_starts[:-1],
-        touch_end=touch_starts[1:],
-        claim_start=claim_starts[:-1],
-        claim_end=claim_starts[1:],
+        **_rows(edge=edge_starts, touch=touch_starts, claim=claim_starts),
     )
     figures |= {"window": window, "dma_engines": chip.dma.engines, "shares_hbm": len(names) > 1}
     return tuple(names.tolist()), Tables(
@@ -137,17 +132,29 @@ def tables_of(
         unit_records=unit_records,
         groups=groups,
         queues=queues,
-        ports=ports,
-        claims=port_claims,
+        **ports,
         tiles=tiles,
         pools=pools,
         pool_tiles=pool_tiles,
-        cores=table(CORE, len(names), level=1, last=-1),
+        **_idle(len(names), chip.dma.engines),
         **_rooms(made, costs, len(pool_tiles)),
-        cells_free_ps=np.zeros((unit_count, ARRAY_CUTS**2), dtype=np.int64),
-        movers_free_ps=np.zeros((len(names), chip.dma.engines), dtype=np.int64),
         totals=table(TOTALS, 1, events_first=2 * count, **figures),
     )
+
+
+def _rows(**starts: Ints) -> dict[str, Ints]:
+    """Return, by name, from where to where each record's rows of another table go."""
+    borders = {"start": slice(None, -1), "end": slice(1, None)}
+    return {f"{name}_{border}": rows[part] for name, rows in starts.items() for border, part in borders.items()}
+
+
+def _idle(cores: int, movers: int) -> dict[str, Table]:
+    """Return cores whose DMA engines and arrays have done nothing yet."""
+    return {
+        "cores": table(CORE, cores, level=1, last=-1),
+        "cells_free_ps": np.zeros((cores * len(ENGINES), ARRAY_CUTS**2), dtype=np.int64),
+        "movers_free_ps": np.zeros((cores, movers), dtype=np.int64),
+    }
 
 
 def _record_table(program: Program, records: _Records, **columns: Ints) -> Table:
@@ -335,12 +342,12 @@ def _accumulates(program: Program) -> Bools:
     return np.array(adds, dtype=bool)[np.array(program.signature_ids, dtype=np.int64)]
 
 
-def _ports(claimed: Claims, count: int, *, by_arrival: bool) -> tuple[Table, Ints, Ints]:
-    """Return the ports, the claims of all records to them, and where each record's begin; none in program order."""
+def _ports(claimed: Claims, count: int, *, by_arrival: bool) -> tuple[dict[str, Table], Ints]:
+    """Return ports and claims of all records to them, and where each record's begin; none in program order."""
     if not by_arrival:
-        return table(PORT, 0), np.empty(0, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+        return {"ports": table(PORT, 0), "claims": np.empty(0, dtype=np.int64)}, np.zeros(count + 1, dtype=np.int64)
     made = table(PORT, claimed.ports, vector_by=-1, other_by=-1)
-    return made, claimed.port, _starts(np.bincount(claimed.record, minlength=count))
+    return {"ports": made, "claims": claimed.port}, _starts(np.bincount(claimed.record, minlength=count))
 
 
 def _turns(records: _Records, costs: Costs, engines: int) -> Ints:
