@@ -93,8 +93,7 @@ def tables_of(
 
     Args:
         program, chip, costs, edit: what is timed, on what, what its signatures cost, and what is timed in its place.
-        placement, engines: the signatures, with those of another engine, and which one is each record's; the engine of
-            each signature.
+        placement, engines: the signature of each record, with those of another engine; the engine of each signature.
         window: how many records an engine may look at. With one, turns at a port go in program order; with more, they
             go to whoever comes first, and constraints keep the order of accesses.
         figures: more columns of ``TOTALS``.
