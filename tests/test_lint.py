@@ -274,7 +274,7 @@ def test_the_command(tmp_path):
     assert (done.returncode, done.stdout) == (0, "kernels.py: no findings\n")
     done = run("nowhere.py", folder=tmp_path)
     assert done.returncode == 1
-    assert done.stderr == "ConfigurationError: nowhere.py: No such file or directory\n"
+    assert done.stderr == "ConfigurationError: nowhere.py: No such file or directory\n  check the path\n"
 
 
 def test_calls_of_python_and_numpy_that_no_document_speaks_of(tmp_path):

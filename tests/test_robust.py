@@ -121,7 +121,7 @@ PLACES = {kernel.__name__: kernel for kernel in (
 )
 @pytest.mark.parametrize("place", PLACES)
 def test_the_next_kernel_is_clean(place: str, error: BaseException) -> None:
-    before = state()
+    before, running = state(), set(threading.enumerate())
     kernel = nki.jit(PLACES[place])
     with pytest.raises(type(error)) as caught:
         neurosim.simulate(kernel[2] if place == "on_one_core" else kernel)(X.copy(), error)
@@ -129,7 +129,7 @@ def test_the_next_kernel_is_clean(place: str, error: BaseException) -> None:
     with pytest.raises(KernelError, match="outside of a kernel"):
         nl.ndarray((4, 4), nl.float32)
     assert state() == before
-    assert threading.active_count() == 1
+    assert set(threading.enumerate()) <= running
 
 
 def test_a_kernel_goes_on_after_one_within_it_has_failed() -> None:
@@ -249,6 +249,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file(
 ALLOWED = {
     "neurosim/writing.py",  # beside the file, and then in its place
     "neurosim/program_file.py",  # members of an archive that is written so
+    "neurosim/replay/shelf.py",  # likewise
     "neurosim/sweeps/journal.py",  # a line at a time, and half a line is passed over
     "neurosim/manual/__main__.py",  # pages that git keeps
 }

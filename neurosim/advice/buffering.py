@@ -10,7 +10,10 @@ from neurosim.report.words import words
 
 ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
 _CAUSES: Final = {
-    "overwrite": "Give the tile a second buffer: allocate it within the loop, or take turns between two of them.",
+    "overwrite": (
+        "What each turn of the loop fills anew may have a second buffer: allocate it within the loop, or take turns "
+        "between two of them. What one turn leaves to the next has to stay."
+    ),
     "sbuf_space": "Keep tiles for a shorter time, or make them smaller, so that loads can run ahead.",
     "psum_space": "Copy results out of PSUM sooner, or accumulate in fewer banks at once.",
 }

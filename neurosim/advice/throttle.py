@@ -15,8 +15,8 @@ def cold_tensor_engine(case: Case) -> list[Advice]:
     busy, found = case.share(case.busy_ps(ops)), case.places(ops)
     ratio = case.timeline.chip.tensor.throttle_up_ratio
     text = (
-        f"The tensor engine waits for {case.percent(lost_ps)} of the time for its own clock: it multiplies "
-        f"for {units.percent(busy)} of the time, and goes to its full clock only while it does so for "
+        f"The tensor engine waits for {case.percent(lost_ps)} of the time for its own clock: it is busy "
+        f"for {units.percent(busy)} of the time, and goes to its full clock only while it multiplies for "
         f"{units.percent(ratio)} of it with all rows. Feed it without pauses ({where(found)}): load ahead, put matmuls "
         "side by side instead of between other work, use all 128 rows."
     )

@@ -17,9 +17,10 @@ def transposes_on_the_tensor_engine(case: Case) -> list[Advice]:
         return []
     found = case.places(ops)
     text = (
-        f"The tensor engine transposes for {case.percent(spent_ps)} of the time, {len(records)} times "
-        f"({where(found)}). Keep the tensor in HBM with its contraction dimension on partitions, swap stationary and "
-        "moving so that the product comes out as the next one needs it, or let a DMA transpose while it loads."
+        f"The tensor engine transposes for {case.percent(spent_ps)} of the time, waits for its clock included, "
+        f"{len(records)} times ({where(found)}). Keep the tensor in HBM with its contraction dimension on partitions, "
+        "swap stationary and moving so that the product comes out as the next one needs it, or let a DMA transpose "
+        "while it loads."
     )
     figures = {"transposes": len(records), "spent_ps": spent_ps}
     threshold = f"transposes that take {units.percent(SIGNIFICANT)} of the time or more of the tensor engine"

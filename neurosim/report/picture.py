@@ -21,20 +21,20 @@ def new_figure(width_in: float, height_in: float) -> Any:
     Raises:
         ConfigurationError: matplotlib is not installed.
     """
-    return _shown()(figsize=(width_in, height_in), layout="constrained")
-
-
-@cache
-def _shown() -> Any:
-    """Return the class of figures: matplotlib's, which a notebook shows although no window or pyplot knows them."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigurationError(
             "plots need matplotlib, which is not installed", advice="pip install 'neurosim-npu[report]'"
         ) from None
+    return _shown(Figure)(figsize=(width_in, height_in), layout="constrained")
 
-    class Shown(Figure):
+
+@cache
+def _shown(figure: Any) -> Any:
+    """Return a class of matplotlib's figures that a notebook shows although no window or pyplot knows them."""
+
+    class Shown(figure):  # type: ignore[misc]
         """A figure that is its own picture."""
 
         def _repr_png_(self) -> bytes:

@@ -156,9 +156,7 @@ def _chip_notes(chip: Chip) -> dict[str, str]:
     """Say so where nothing tells how far the times are right, and where the chip is not the one of its name."""
     notes = []
     if not chip.is_validated:
-        notes.append(
-            f"{chip.name} is not validated: none of its figures was measured on the chip itself, so no latency was"
-        )
+        notes.append(f"{chip.name} is not validated: no figure and no latency of it was measured on the chip itself")
     changed = [f"{path} = {figure.value}" for path, figure in chip.figures.items() if figure.source == REPLACED]
     if changed:
         more = f" and {len(changed) - 3} more" * (len(changed) > 3)

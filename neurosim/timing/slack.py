@@ -1,9 +1,9 @@
 """Slack: how much later each instruction could be before the kernel ended later, all else in the order that it had.
 
 It is what is left in every gap behind an instruction: to those that wait for its result, to the next one of its
-engine, of its queue, of the DMA engines, to who gets its space. Where it cannot be told how far a gap reaches
-(transfers that share HBM, meetings of cores), it counts as none: so slack is never too large, but for the throttle of
-the tensor engine, whose windows it does not look at.
+engine, of its queue, of the DMA engines, of a port, to who gets its space. Where it cannot be told how far a gap
+reaches (transfers that share HBM, meetings of cores), it counts as none: so slack is never too large, but for the
+throttle of the tensor engine, whose windows it does not look at.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from neurosim.chip import Chip
 from neurosim.program import Program
+from neurosim.timing.events.names import Stall
 from neurosim.timing.events.slack import relax
 from neurosim.timing.events.tables import Tables
 from neurosim.timing.options import TimingOptions
@@ -56,6 +57,7 @@ def slack_ps(program: Program, chip: Chip, timing: TimingOptions) -> Ints:
         *_queues(tables),
         _movers(tables, moves),
         _hbm(tables, moves, slack),
+        *_turns(tables, slack),
     ]
     first, second, gap = (np.concatenate(columns).astype(np.int64) for columns in zip(*pairs, strict=True))
     order = np.argsort(-records.start_ps[first], kind="stable")
@@ -145,6 +147,28 @@ def _hbm(tables: Tables, moves: NDArray[Any], slack: Ints) -> _Pairs:
     others = queue[1:] != queue[:-1]
     np.minimum.at(slack, record[:-1][others], (data[1:] - data[:-1])[others])
     return _Pairs(record[:-1], record[1:], begin[1:] - end[:-1])
+
+
+def _turns(tables: Tables, slack: Ints) -> list[_Pairs]:
+    """Those of two engines that follow each other at a port, in program order or as they came.
+
+    Of the latter, one must not come after the other: its slack is bound.
+    """
+    records, edges = tables.records, tables.edges
+    producer = np.repeat(np.arange(len(records)), records.edge_end - records.edge_start)
+    chosen = edges.reason == Stall.PORT
+    ordered = producer[chosen], edges.consumer[chosen].astype(np.int64)
+    claimant = np.repeat(np.arange(len(records)), records.claim_end - records.claim_start)
+    order = np.lexsort((records.start_ps[claimant], tables.claims))
+    port, claimant = tables.claims[order], claimant[order]
+    changes = np.flatnonzero((port[1:] == port[:-1]) & (np.diff(records.unit[claimant]) != 0))
+    arrived = claimant[changes], claimant[changes + 1]
+    np.minimum.at(slack, arrived[0], records.start_ps[arrived[1]] - records.start_ps[arrived[0]])
+    held_ps = tables.costs["port_ps"][records.signature]
+    return [
+        _Pairs(first, second, records.start_ps[second] - records.start_ps[first] - held_ps[first])
+        for first, second in (ordered, arrived)
+    ]
 
 
 def _leave_space(tables: Tables, slack: Ints) -> None:

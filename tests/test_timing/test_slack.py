@@ -47,6 +47,7 @@ def test_an_instruction_of_any_kernel_may_be_as_late_as_its_slack_says(target: s
 
 
 def test_slack_is_the_gap_to_who_waits(builder: Any, trn2: Any) -> None:
+    trn2 = trn2.replace(sbuf__vector_gpsimd_turns="never")  # or GpSimd keeps Vector waiting
     long, short = builder.tile(elements=4096), builder.tile(elements=64)
     for tile in (long, short):
         builder.lanes("memset", tile)
@@ -61,6 +62,21 @@ def test_slack_is_the_gap_to_who_waits(builder: Any, trn2: Any) -> None:
     assert delayed_ps(builder.program, trn2, beside, start, timeline.makespan_ps) == 0
     assert delayed_ps(builder.program, trn2, beside, start + 1000, timeline.makespan_ps) == 1000
     assert delayed_ps(builder.program, trn2, 0, 1000, timeline.makespan_ps) == 1000
+
+
+@pytest.mark.parametrize("schedule", ["program", "reorder"])
+def test_the_next_one_at_a_port_bounds_it(builder: Any, trn2: Any, schedule: str) -> None:
+    """One of Vector and GpSimd waits until the other has left the bus, so that neither has time."""
+    long, short = builder.tile(elements=4096), builder.tile(elements=64)
+    for tile in (long, short):
+        builder.lanes("memset", tile)
+    builder.lanes("iota", builder.tile(elements=64), short, engine=Engine.gpsimd)
+    builder.lanes("copy", builder.tile(elements=4096), long)
+    timeline = builder.time(trn2, schedule=schedule)
+    assert timeline.stall_ps["vector"]["port"] + timeline.stall_ps["gpsimd"]["port"] > 0
+    path = critical_path(builder.program, {0: timeline}).steps["record"]
+    assert {2, 3} <= set(path.tolist())
+    assert not slack_ps(builder.program, trn2, ORDER._replace(schedule=schedule))[path].any()
 
 
 def test_the_others_of_a_queue_and_of_an_engine_bound_it(builder: Any, trn2: Any) -> None:
