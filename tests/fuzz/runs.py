@@ -71,8 +71,10 @@ def wild(random: Any) -> tuple[str, NeurosimError | None]:
 
 
 def _run(random: Any, body: Callable[[Programs], None]) -> Any:
+    chip = random.choice(CHIPS)
+
     def program(source: Any) -> Any:
-        body(Programs(random, source, INPUT))
+        body(Programs(random, source, INPUT, chip))
         # a kernel returns something
         one = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.memset(dst=one, value=1)
@@ -80,7 +82,7 @@ def _run(random: Any, body: Callable[[Programs], None]) -> Any:
         nisa.dma_copy(dst=out, src=one)
         return out
 
-    return neurosim.simulate(program, random.choice(CHIPS))(INPUT)
+    return neurosim.simulate(program, chip)(INPUT)
 
 
 def _compare(programs: Programs) -> None:

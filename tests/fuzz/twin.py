@@ -111,3 +111,13 @@ def multiply(stationary: Any, moving: Any) -> Any:
         for k in range(len(stationary)):
             total = total + stationary[k].astype(F)[:, None] * moving[k].astype(F)
     return total
+
+
+def turned(values: Any, chip: str) -> Any:
+    """Return the transpose on the tensor engine: trn1 multiplies by ones and zeros, where NaN and Inf spread."""
+    if chip != "trn1":
+        return values.T
+    wide = values.astype(np.float32).T
+    with np.errstate(all="ignore"):
+        product = (wide[:, None, :] * np.eye(len(values), dtype=np.float32)).sum(axis=-1)
+    return np.where(product == 0, wide, product).astype(values.dtype)
