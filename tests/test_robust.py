@@ -409,6 +409,8 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 WRITING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it
 import neurosim, nki.isa as nisa, nki.language as nl
 
 def kernel(x):
