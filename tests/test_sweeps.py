@@ -19,6 +19,7 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import pytest
+from joblib._parallel_backends import LokyBackend
 
 import neurosim
 from neurosim import cli
@@ -382,6 +383,21 @@ def test_processes_give_what_one_gives(monkeypatch):
         monkeypatch.setenv("NEUROSIM_NKI_VERSION", version)
         found = neurosim.sweep(scale, {"width": [256, 512]}, jobs=2)(X)
         assert [one.summary["nki_version"] for one in found] == [version, version]
+
+
+class Rounds(LokyBackend):
+    """A backend that gives no result before its last, as Ray's."""
+
+    supports_return_generator = False
+
+
+def test_where_results_come_all_at_once_points_go_in_rounds(tmp_path):
+    joblib.register_parallel_backend("rounds", Rounds)
+    kept, grid = tmp_path / "kept", {"width": [128, 256, 512, 640, 1024]}
+    with joblib.parallel_config(backend="rounds", n_jobs=2):
+        found = neurosim.sweep(scale, grid, store=kept)(X)
+    assert found == swept(grid)
+    assert len(kept.read_text(encoding="utf-8").splitlines()) == 1 + 5
 
 
 def test_on_a_dask_cluster(tmp_path):

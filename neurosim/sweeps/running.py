@@ -142,12 +142,27 @@ def run_all(call: Call, settings: Sequence[Setting], jobs: int | None) -> Iterat
     sent = np.frombuffer(packed(call), np.uint8)  # of which joblib writes one copy for all processes, where it is large
     waiting = set(range(len(settings)))
     try:
-        for number, outcome in _parallel(jobs)(_task(sent, settings, number) for number in sorted(waiting)):
+        for number, outcome in _as_they_come([_task(sent, settings, number) for number in sorted(waiting)], jobs):
             waiting.discard(number)
             yield number, outcome
     except BrokenExecutor:
         for number in sorted(waiting):
             yield number, _alone(sent, settings, number)
+
+
+def _as_they_come(tasks: list[Any], jobs: int | None) -> Iterator[Any]:
+    """Yield results: each when it is there, or where a backend (Ray's) gives none before its last, a round at a time.
+
+    A round is a task per process, so that little is lost when a sweep is killed.
+    """
+    backend, _ = joblib.parallel.get_active_backend()
+    if backend.supports_return_generator:
+        yield from _parallel(jobs)(tasks)
+        return
+    parallel = joblib.Parallel(n_jobs=jobs, batch_size=1)
+    width = max(backend.effective_n_jobs(parallel.n_jobs), 1)
+    for first in range(0, len(tasks), width):
+        yield from parallel(tasks[first : first + width])
 
 
 def _parallel(jobs: int | None) -> joblib.Parallel:
