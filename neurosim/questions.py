@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from neurosim.timing.what_if import WhatIf
 
 
-class Questions:
+class Questions(ABC):
     """A run with a record, from which all answers are computed when they are asked for.
 
     Attributes:
@@ -37,9 +38,9 @@ class Questions:
     timing: TimingOptions
 
     @property
+    @abstractmethod
     def timelines(self) -> dict[int, Timeline]:
         """Per core, when everything happened."""
-        raise NotImplementedError
 
     @property
     def timeline(self) -> Timeline:
