@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+from pathlib import Path
 
 import nki
 import nki.isa as nisa
@@ -16,42 +16,18 @@ from neurosim.errors import (
     ConfigurationError,
     IllegalOperand,
 )
+from neurosim.loading import load_module
 
 F = np.float32
-
-
-HALVES = np.arange(2 * 8 * 6, dtype=F).reshape(2, 8, 6)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_stays():
-    before = threading.active_count()
-    yield
-    assert threading.active_count() == before
-
-
-def tile(shape=(8, 6), dtype=nl.float32):
-    return nl.ndarray(shape, dtype, nl.sbuf)
-
-
-def exchange(src, dst, **options):
-    other = 1 - nl.program_id(0)
-    return nisa.sendrecv(src=src, dst=dst, send_to_rank=other, recv_from_rank=other, pipe_id=0, **options)
-
-
-@nki.jit
-def swapped(halves):
-    """Each core sends its half to the other and stores what it got."""
-    out = nl.ndarray(halves.shape, halves.dtype, nl.shared_hbm)
-    own = nl.program_id(0)
-    mine, theirs = nl.load(halves[own]), tile(halves.shape[1:], halves.dtype)
-    exchange(mine, theirs)
-    nl.store(out[own], theirs)
-    return out
-
-
-def on_two(body, *arrays, **options):
-    return neurosim.simulate(nki.jit(body)[2], **options)(*arrays)
+two_cores = load_module(Path(__file__).with_name("two_cores.py"))
+no_thread_stays = two_cores.no_thread_stays
+HALVES, exchange, on_two, swapped, tile = (
+    two_cores.HALVES,
+    two_cores.exchange,
+    two_cores.on_two,
+    two_cores.swapped,
+    two_cores.tile,
+)
 
 
 def test_results_of_one_core_can_be_asked_for():

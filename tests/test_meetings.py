@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from pathlib import Path
 
 import nki
 import nki.isa as nisa
@@ -18,31 +18,12 @@ from neurosim.errors import (
     Uninitialized,
     UnknownBehavior,
 )
+from neurosim.loading import load_module
 
 F = np.float32
-
-
-HALVES = np.arange(2 * 8 * 6, dtype=F).reshape(2, 8, 6)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_stays():
-    before = threading.active_count()
-    yield
-    assert threading.active_count() == before
-
-
-def tile(shape=(8, 6), dtype=nl.float32):
-    return nl.ndarray(shape, dtype, nl.sbuf)
-
-
-def exchange(src, dst, **options):
-    other = 1 - nl.program_id(0)
-    return nisa.sendrecv(src=src, dst=dst, send_to_rank=other, recv_from_rank=other, pipe_id=0, **options)
-
-
-def on_two(body, *arrays, **options):
-    return neurosim.simulate(nki.jit(body)[2], **options)(*arrays)
+two_cores = load_module(Path(__file__).with_name("two_cores.py"))
+no_thread_stays = two_cores.no_thread_stays
+HALVES, exchange, on_two, tile = two_cores.HALVES, two_cores.exchange, two_cores.on_two, two_cores.tile
 
 
 def test_holes_travel_to_the_other_core():
