@@ -10,17 +10,9 @@ import pytest
 import neurosim
 from neurosim.listing import listing
 from neurosim.loading import load_kernel, load_module, packaged_kernel
-from neurosim.replay import LIBRARY
 
 mutants = load_module(Path(__file__).parents[1] / "mutations" / "mutants.py")
 ON_CORES = "sharded_rmsnorm.py:sharded_rmsnorm[2]"
-
-
-@pytest.fixture(autouse=True)
-def _empty_library():
-    LIBRARY.clear()
-    yield
-    LIBRARY.clear()
 
 
 def load(target):

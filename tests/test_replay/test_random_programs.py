@@ -13,7 +13,7 @@ import pytest
 import neurosim
 import neurosim.run
 from neurosim.loading import load_module
-from neurosim.replay import LIBRARY, Launch
+from neurosim.replay import Launch
 
 load_module(Path(__file__).parents[1] / "fuzz" / "runs.py")  # puts its folder on the path
 from programs import Programs  # noqa: E402
@@ -21,13 +21,6 @@ from programs import Programs  # noqa: E402
 FIRST = (np.random.default_rng(0).standard_normal(1 << 18) * 4).astype(np.float32)
 SECOND = (np.random.default_rng(1).standard_normal(1 << 18) * 4).astype(np.float32)
 STEPS = 14
-
-
-@pytest.fixture(autouse=True)
-def _empty_library():
-    LIBRARY.clear()
-    yield
-    LIBRARY.clear()
 
 
 def program(seed, data):
