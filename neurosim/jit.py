@@ -29,7 +29,9 @@ from typing import Any, Final, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped,unused-ignore]
 import numba  # type: ignore[import-untyped,unused-ignore]
+import numba.core.caching  # type: ignore[import-untyped,unused-ignore]
 import numba.core.event  # type: ignore[import-untyped,unused-ignore]
+import numba.core.runtime  # type: ignore[import-untyped,unused-ignore]
 import numba.extending  # type: ignore[import-untyped,unused-ignore]
 import numpy as np
 
@@ -132,14 +134,40 @@ def _our_cache(folder: Path) -> Iterator[None]:
         _config.CACHE_DIR = before
 
 
+class _MachineCode(_numba.core.caching.FunctionCache):  # type: ignore[misc,unused-ignore]
+    """A function's machine code on disk, which runs without what a compiler needs.
+
+    Before numba looks on disk it imports all that it may compile, and SciPy's BLAS: half a second of each process.
+    Where nothing is found, its compiler does so itself. Nor does a process call most functions: who asks first for what
+    numba keeps of a file (any attribute) has it made.
+    """
+
+    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+        self._later = function, folder
+
+    def __getattr__(self, name: str) -> Any:
+        later = self.__dict__.pop("_later", None)
+        if later is None:
+            raise AttributeError(name)
+        function, folder = later
+        with _our_cache(folder):
+            super().__init__(function)
+        return getattr(self, name)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the function that was compiled for a signature, None where none is there."""
+        _numba.core.runtime.rtsys.initialize(target_context)  # machine code calls it
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
 def _jit(function: F, **flags: Any) -> F:
+    jitted: Any = _numba.njit(function, **_FLAGS, **flags)
     folder = cache_dir(Path(function.__code__.co_filename).parent)
-    if folder is None:
-        jitted: F = _numba.njit(function, **_FLAGS, **flags)
-        return jitted
-    with _our_cache(folder):
-        cached: F = _numba.njit(function, cache=True, **_FLAGS, **flags)
-        return cached
+    if folder is not None:
+        jitted._cache = _MachineCode(function, folder)
+    found: F = jitted
+    return found
 
 
 def _interpreted(function: F) -> F:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,19 +24,26 @@ SMALL: Final = (
 """A first kernel: values, times, report."""
 
 
-def seconds(program: str, repeats: int, cache: str | None = None) -> float:
-    """Return the processor's time of a process that runs a program, Python's own start taken off; the median."""
-    return _median(program, repeats, cache) - _median("pass", repeats, cache)
+def seconds(program: str, repeats: int) -> float:
+    """Return the processor's time of a process that runs a program, Python's own start taken off; the median.
+
+    It finds the bytecode of all modules, as a later process does unless Python is told to keep none.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        _once(program, environment)
+        return _median(program, repeats, environment) - _median("pass", repeats, environment)
 
 
-def _median(program: str, repeats: int, cache: str | None) -> float:
-    environment = os.environ if cache is None else {**os.environ, "NEUROSIM_CACHE_DIR": cache}
-    times = []
-    for _ in range(repeats):
-        before = _used()
-        subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True)
-        times.append(_used() - before)
-    return statistics.median(times)
+def _median(program: str, repeats: int, environment: Mapping[str, str]) -> float:
+    return statistics.median(_once(program, environment) for _ in range(repeats))
+
+
+def _once(program: str, environment: Mapping[str, str]) -> float:
+    before = _used()
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True)
+    return _used() - before
 
 
 def _used() -> float:
@@ -48,7 +55,8 @@ def _used() -> float:
 def first_kernel() -> float:
     """Return the seconds that a first kernel takes where nothing is compiled yet."""
     with tempfile.TemporaryDirectory() as cache:
-        return seconds(SMALL, 1, cache)
+        environment = {**os.environ, "NEUROSIM_CACHE_DIR": cache}
+        return _once(SMALL, environment) - _once("pass", environment)
 
 
 def record_bytes(record: Callable[[int], Any], records: int = 18_000) -> float:

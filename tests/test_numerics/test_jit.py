@@ -133,6 +133,17 @@ def test_kernels_come_from_the_cache_in_the_next_process(tmp_path: Path) -> None
     assert list(Path(second[1]).rglob("*.nbi"))
 
 
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_a_process_that_compiles_nothing_loads_no_compiler(tmp_path: Path) -> None:
+    program = (
+        "import sys, numpy as np; from neurosim.numerics import alu; alu.binary('add', np.ones(4, 'f4'), 1.0);"
+        "print('numba.np.arraymath' in sys.modules);"
+        "import numba; print(numba.njit(lambda x: np.cumsum(x)[-1])(np.ones(3)))"
+    )
+    outputs = [run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2)]
+    assert outputs == [["True", "3.0"], ["False", "3.0"]]
+
+
 ADD = (
     "import numpy as np; from neurosim import jit; from neurosim.numerics import alu;"
     "print(alu.binary('add', np.ones(4, 'f4'), 1.0).tolist())"
