@@ -58,13 +58,15 @@ class Result(Questions):
     @cached_property
     def timelines(self) -> dict[int, Timeline]:
         """Per core, when everything happened. Computed when first asked for; once for all replays of a program."""
-        known = {} if self._recording is None else self._recording.timelines
-        found = known.get(self.timing)
-        if found is None:
-            found = dict(time(self.program, self.chip, **self.timing._asdict()))
-            known.clear()  # one is kept: it is as large as the record
-            known[self.timing] = found
-        return found.copy()
+        if self._recording is not None and self.replayed:
+            return self._recording.timelines(self.timing, self.program)
+        return dict(time(self.program, self.chip, **self.timing._asdict()))
+
+    def time_at_once(self) -> None:
+        """Compute the timelines, and keep them for replays: only while nobody can have changed the program."""
+        timelines = self.timelines
+        if self._recording is not None and not self.replayed:
+            self._recording.keep_timelines(self.timing, self.program, timelines)
 
     def summary(self, core: int | None = None) -> dict[str, Any]:
         """Return the figures of the report as a dict that ``json.dumps`` takes, with units in the names.

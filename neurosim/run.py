@@ -95,7 +95,7 @@ class Simulated:
         """Run the kernel on arrays."""
         result = _run(self._function, self._options, args, kwargs)
         if self._times:
-            _ = result.timelines
+            result.time_at_once()
         return result
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from neurosim.chip import Chip
@@ -12,7 +13,7 @@ from neurosim.memory import Bytes
 from neurosim.program import Program
 from neurosim.replay.tape import Classes, Tape
 from neurosim.replay.template import places
-from neurosim.timing import Timeline, TimingOptions
+from neurosim.timing import Timeline, TimingOptions, time
 
 MOST_RECORDS: Final = 100_000
 """Of all recordings together. A record takes about 150 bytes, and 1.5 KB more once it was replayed with values."""
@@ -31,7 +32,6 @@ class Recording:
         classes: of each signature's instruction.
         returned: what the kernel returned, with places for tensors.
         constants: by storage, bytes that are there before the kernel begins.
-        timelines: the program in time, by how it is timed: with the same program comes the same time.
     """
 
     program: Program
@@ -39,13 +39,26 @@ class Recording:
     classes: Classes
     returned: Any
     constants: dict[int, Bytes]
-    timelines: dict[TimingOptions, dict[int, Timeline]] = field(default_factory=dict)
     _tape: Tape | None = None
+    _timed: tuple[TimingOptions, dict[int, Timeline]] | None = None  # one is kept: it is as large as the record
 
     def __post_init__(self) -> None:
         self.outputs = frozenset(place.storage for place in places(self.returned))
-
         self._methods = self._found()
+
+    def timelines(self, options: TimingOptions, program: Program) -> dict[int, Timeline]:
+        """Return the record in time, to be kept with a copy of its program; computed once for the same options.
+
+        What is done to these is not seen in the next ones.
+        """
+        timed = self._timed
+        if timed is None or timed[0] != options:
+            timed = self._timed = options, dict(time(self.program, self.chip, **options._asdict()))
+        return {core: timeline.copy(self.program, program) for core, timeline in timed[1].items()}
+
+    def keep_timelines(self, options: TimingOptions, program: Program, timelines: Mapping[int, Timeline]) -> None:
+        """Keep the time of a program that nobody has changed since it was recorded."""
+        self._timed = options, {core: timeline.copy(program, self.program) for core, timeline in timelines.items()}
 
     def _found(self) -> list[Any]:
         return [getattr(cls, name) for cls in dict.fromkeys(self.classes) for name in _METHODS]

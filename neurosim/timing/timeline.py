@@ -6,7 +6,7 @@ All times are integer picoseconds from the start of the kernel's body; the launc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.chip import Chip
+from neurosim.program import Program
 from neurosim.timing.events.names import ENGINES as ENGINES
 from neurosim.timing.events.names import REASONS as REASONS
 from neurosim.timing.events.names import Op as Op
@@ -135,6 +136,15 @@ class Timeline:
         from neurosim.report.notebook import timeline_html
 
         return timeline_html(self)
+
+    def copy(self, program: Program, other: Program) -> Timeline:
+        """Return a timeline with arrays and tables of its own, for ``other`` where this one is of ``program``."""
+        made = other if self.compiled.program is program else self.compiled.program.copy()
+        accounts = {name: replace(each, stall_ps=dict(each.stall_ps)) for name, each in self.engines.items()}
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        arrays = {name: value.copy() for name, value in values if isinstance(value, np.ndarray)}
+        compiled = Compiled(made, self.compiled.records.copy(), self.compiled.stand_ins.copy())
+        return replace(self, compiled=compiled, engines=accounts, flops=dict(self.flops), **arrays)
 
     @property
     def total_ps(self) -> int:
