@@ -19,12 +19,12 @@ from neurosim.dependences import Operands
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
 from neurosim.program import Program
-from neurosim.spills import spill_traffic
+from neurosim.spills import Move, spill_moves, spill_traffic
 
 Ints = NDArray[np.int64]
 
 SPILLS: Final = "Capacity"
-"""Key of the note on a program whose tiles the old compiler spilled: its space has no limit here, and says so."""
+"""Key of the note on a program whose tiles do not fit: its space has no limit here, and says so."""
 
 _PARTITIONS: Final = 128
 _LISTED: Final = 12
@@ -153,6 +153,18 @@ def check_capacity(
             raise walk.error(record, chip_name, limit)
         peaks[memory] = max((walk.peak(limit) for walk in walks), key=lambda peak: peak.bytes)
     return Usage(peaks[Memory.sbuf], peaks[Memory.psum])
+
+
+def moves_to_fit(program: Program, sbuf_bytes: int, psum_bytes: int) -> list[Move] | None:
+    """Return which tiles have to leave SBUF and come back so that a program of one core fits; None where it cannot."""
+    cores = set(program.cores)
+    if len(cores) != 1:
+        return None
+    (core,) = cores
+    if _Walk(program, Memory.psum, core).overflow(psum_bytes) is not None:
+        return None
+    walk = _Walk(program, Memory.sbuf, core)
+    return spill_moves(program, walk.tiles.tolist(), core, sbuf_bytes - walk.plane_bytes)
 
 
 class _Walk:

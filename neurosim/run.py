@@ -51,6 +51,7 @@ from neurosim.result import Result as Result
 from neurosim.rounding import Asked, asked, rounding_of
 from neurosim.schedules import Schedule, add_edges
 from neurosim.settings import VARIABLES, check_environment, is_precise
+from neurosim.spilling import spill
 from neurosim.timing import LaunchOverhead, TimingOptions
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
@@ -388,7 +389,20 @@ def _fresh(
             of = options.shadow.shadow_of
             options.shadow.outputs = outputs(returned, kernel, name, "numpy", options.partial_outputs, of)
     arguments.write_back()
+    if SPILLS in program.notes:
+        _spill(program, chip)
     return collected, returned, inputs
+
+
+def _spill(program: Program, chip: Chip) -> None:
+    """Add what the old compiler spilled to a program that does not fit, where that makes it fit."""
+    traffic = spill(program, chip)
+    if traffic is not None:
+        del program.notes[SPILLS]
+        program.notes["Spills"] = (
+            f"the tiles do not fit into SBUF: as the old compiler did, DMAs of their own move {traffic.written_bytes} "
+            f"bytes of them to HBM and {traffic.read_bytes} back"
+        )
 
 
 def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kernel: Kernel, arguments: Arguments) -> Any:

@@ -83,7 +83,7 @@ class Kernel:
     def spills(self, error: CapacityExceeded) -> str:
         """Return a note on tiles that do not fit: the old compiler spilled them, which changes no value."""
         warn(f"{error}", SpillWarning)
-        return "exceeded: the old compiler spilled tiles to HBM, which these times leave out"
+        return "exceeded: the old compiler made the tiles fit, which these times leave out"
 
     def __getitem__(self, grid: Any) -> Kernel:
         """Return this kernel with a launch grid."""
