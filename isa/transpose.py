@@ -28,7 +28,7 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
     """dst[F, P] = data[P, F].T, bit for bit: Tensor from SBUF to PSUM up to 128 × 128, Vector up to 32 × 32.
 
     Before NeuronCore-v3 the tensor engine's transpose is a matmul with an identity: NaN and Inf spread along a row of
-    dst, and dst may be float32 where data is narrower.
+    dst, -0 becomes +0, and dst may be float32 where data is narrower.
     """
 
     takes_packed = True

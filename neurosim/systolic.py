@@ -236,14 +236,17 @@ def transpose_dtype_rule(dst: Tile, name: str, source: Tile, chip: Chip) -> Brok
 def transpose(lanes: Lanes, dst: Tile, source: Tile) -> None:
     """Write the transpose of ``source`` [K, M] into ``dst`` [M, K]: bits, or products where there is no mode for it.
 
-    Of a product, NaN and Inf reach all of a row: times zero they are NaN, and an Inf stays alone where it is times one.
+    The manual says that such a transpose is ``nc_matmul`` with an identity. So NaN and Inf reach all of a row: times
+    zero they are NaN, and an Inf stays alone where it is times one. And a sum that begins at +0 never ends at -0.
     """
-    if multiplies_to_transpose(lanes.chip) and source.dtype.is_float:
-        values = lanes.f32(source)
-        spoilt = ~np.isfinite(values)
-        if spoilt.any():
-            count = spoilt.sum(axis=0)
-            kept = (count == 0) | ((count == 1) & np.isinf(values))
-            lanes.put(dst, np.where(kept, values, values.dtype.type(np.nan)).T)
-            return
-    lanes.move(dst, np.transpose, source)
+    if not (multiplies_to_transpose(lanes.chip) and source.dtype.is_float):
+        lanes.move(dst, np.transpose, source)
+        return
+    values = lanes.f32(source)
+    products = values + values.dtype.type(0)
+    spoilt = ~np.isfinite(values)
+    if spoilt.any():
+        count = spoilt.sum(axis=0)
+        kept = (count == 0) | ((count == 1) & np.isinf(values))
+        products = np.where(kept, products, values.dtype.type(np.nan))
+    lanes.put(dst, products.T)

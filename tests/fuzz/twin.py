@@ -114,10 +114,10 @@ def multiply(stationary: Any, moving: Any) -> Any:
 
 
 def turned(values: Any, chip: str) -> Any:
-    """Return the transpose on the tensor engine: trn1 multiplies by ones and zeros, where NaN and Inf spread."""
+    """Return the transpose on the tensor engine: trn1 multiplies by ones and zeros, and adds to +0."""
     if chip != "trn1":
         return values.T
     wide = values.astype(np.float32).T
     with np.errstate(all="ignore"):
         product = (wide[:, None, :] * np.eye(len(values), dtype=np.float32)).sum(axis=-1)
-    return np.where(product == 0, wide, product).astype(values.dtype)
+    return (product + np.float32(0)).astype(values.dtype)

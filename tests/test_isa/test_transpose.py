@@ -177,6 +177,26 @@ def test_before_trn2_a_transpose_is_a_product_in_float32(machine, rng, chip, dty
     np.testing.assert_array_equal(again, product)
 
 
+def bits_of_floats(dtype):
+    """Finite numbers of a format: zeros of both signs, subnormals, the largest, and any others."""
+    patterns = np.random.default_rng(3).integers(0, 256, (128, 128 * np.dtype(dtype).itemsize), np.uint8).view(dtype)
+    info = ml_dtypes.finfo(dtype)
+    patterns[:4, 0] = [0.0, -0.0, info.smallest_subnormal, -info.max]
+    return np.where(np.isfinite(patterns.astype(np.float32)), patterns, dtype(-0.0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize("wide", [True, False])
+def test_before_trn2_a_transpose_has_the_bits_of_the_product(machine, dtype, wide):
+    """The manual: "equivalent to calling nisa.nc_matmul directly". A sum from +0 has no -0; every other number stays."""
+    array = bits_of_floats(dtype)
+    got = machine.outputs(transposer(dtype=nl.float32 if wide else None), array, chip="trn1")
+    product = machine.outputs(product_with_identity, array, np.eye(128).astype(dtype), chip="trn1")
+    assert got.astype(np.float32).tobytes() == product.tobytes()
+    assert not np.signbit(got[array.T == 0].astype(np.float32)).any()
+    assert got[array.T != 0].tobytes() == array.T[array.T != 0].astype(got.dtype).tobytes()
+
+
 def test_before_trn2_dst_may_keep_the_dtype_of_data(machine, rng):
     array = rng.standard_normal((16, 24)).astype(ml_dtypes.bfloat16)
     assert (machine.outputs(transposer(), array, chip="trn1") == array.T).all()
