@@ -142,7 +142,7 @@ class Timeline:
         made = other if self.compiled.program is program else self.compiled.program.copy()
         accounts = {name: replace(each, stall_ps=dict(each.stall_ps)) for name, each in self.engines.items()}
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        arrays = {name: value.copy() for name, value in values if isinstance(value, np.ndarray)}
+        arrays: dict[str, Any] = {name: value.copy() for name, value in values if isinstance(value, np.ndarray)}
         compiled = Compiled(made, self.compiled.records.copy(), self.compiled.stand_ins.copy())
         return replace(self, compiled=compiled, engines=accounts, flops=dict(self.flops), **arrays)
 
