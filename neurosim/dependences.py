@@ -1,13 +1,14 @@
 """Which record has to wait for which: the exact dependences of a program, in time linear in its records.
 
-Storages are independent of each other, and most repeat each other: the tile of iteration 7 is written and
-read just as the tile of iteration 6. So accesses are grouped by storage, equal sequences of accesses are
-solved once, and numpy spreads the answers over the records.
+Storages are independent of each other, and so are parts of one that no access joins. So accesses are grouped by
+part. Most groups go to one place, a whole tile, and numpy finds their edges. The others repeat each other: the tile of
+iteration 7 is written and read just as the tile of iteration 6. So equal sequences of accesses are solved once, and
+numpy spreads the answers over the records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations
@@ -210,13 +211,47 @@ class _Accesses:
 
         order = np.argsort((storage * len(program) + record) * 2 + (number & 1), kind="stable")
         number, record, storage, offset = number[order], record[order], storage[order], offset[order]
-        begins = np.ones(len(order), dtype=bool)
-        begins[1:] = storage[1:] != storage[:-1]
+        spans = np.array([region.span for region in self.geometries], dtype=np.int64)
+        parts = _parts(storage, offset, offset + spans[number >> 1])
+        order = np.argsort(parts, kind="stable")
+        number, record, parts, offset = number[order], record[order], parts[order], offset[order]
+        begins = _changes(parts)
+        starts = np.flatnonzero(begins)
         same = np.zeros(len(order), dtype=bool)
         same[1:] = ~begins[1:] & (record[1:] == record[:-1])
+        if len(starts):  # parts that differ in their place alone have the same tokens
+            offset = offset - np.minimum.reduceat(offset, starts)[np.cumsum(begins) - 1]
         self.record = record
         self.tokens = (same * _SAME_BIT) | (number << _OFFSET_BITS) | offset
-        self.starts = np.append(np.flatnonzero(begins), len(order))
+        self.starts = np.append(starts, len(order))
+
+
+def _changes(values: Ints) -> NDArray[np.bool_]:
+    """Return where a value differs from the one before."""
+    found = np.ones(len(values), dtype=bool)
+    found[1:] = values[1:] != values[:-1]
+    return found
+
+
+def _parts(storage: Ints, low: Ints, high: Ints) -> Ints:
+    """Return a number per access, the same for all of a storage whose bytes from low to high hang together.
+
+    Storages come one after the other. Most are a tile that is accessed as a whole; those in several parts are tensors
+    in HBM that are loaded or stored tile by tile.
+    """
+    begins = _changes(storage)
+    starts, number = np.flatnonzero(begins), np.cumsum(begins) - 1
+    parts = np.zeros(len(storage), dtype=np.int64)
+    if not len(starts):
+        return parts
+    spread = np.minimum.reduceat(low, starts) < np.maximum.reduceat(low, starts)
+    rows = np.flatnonzero(spread[number])
+    rows = rows[np.lexsort((low[rows], number[rows]))]
+    # storages lie behind each other, so that one running maximum serves all
+    place = number[rows] * (int(high.max()) + 1)
+    reached = np.maximum.accumulate(place + high[rows])
+    parts[rows[1:]] = np.cumsum((place + low[rows])[1:] >= reached[:-1])
+    return number * (len(rows) + 1) + parts
 
 
 def _geometries(program: Program) -> tuple[Ints, Ints, list[Region]]:
@@ -249,30 +284,54 @@ def _check_ranges(geometries: int, offset: Ints) -> None:
 
 
 def _spread(accesses: _Accesses, solver: _Solver) -> tuple[Ints, Ints, Ints]:
-    """Solve each distinct group once and return consumer, producer and rank of strength of all edges."""
-    starts = accesses.starts.tolist()
-    tokens = accesses.tokens.tobytes()
-    known: dict[bytes, int] = {}
-    templates: list[Ints] = []
-    chosen = np.empty(len(starts) - 1, dtype=np.int64)
-    for group in range(len(starts) - 1):
-        key = tokens[8 * starts[group] : 8 * starts[group + 1]]
-        number = known.get(key)
-        if number is None:
-            number = known[key] = len(templates)
-            part = accesses.tokens[starts[group] : starts[group + 1]].tolist()
-            templates.append(np.array(solver.solve(part), dtype=np.int64))
-        chosen[group] = number
-    if not templates:
-        empty: Ints = np.empty(0, dtype=np.int64)
-        return empty, empty, empty
-    edges = np.concatenate(templates)
+    """Return consumer, producer and rank of strength of all edges."""
+    starts, place = accesses.starts, accesses.tokens & _PLACE_MASK
+    sizes = np.diff(starts)
+    if not len(sizes):
+        return starts[:0], starts[:0], starts[:0]
+    is_one = np.minimum.reduceat(place, starts[:-1]) == np.maximum.reduceat(place, starts[:-1])
+    rows = np.flatnonzero(np.repeat(is_one, sizes))
+    is_write = (accesses.tokens[rows] & _WRITE_BIT) != 0
+    found = _at_one_place(accesses.record[rows], is_write, sizes[is_one]), _at_places(accesses, ~is_one, solver)
+    consumers, producers, ranks = (np.concatenate(column) for column in zip(*found, strict=True))
+    return consumers, producers, ranks
+
+
+def _at_one_place(record: Ints, is_write: NDArray[np.bool_], sizes: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the edges of groups whose accesses all go to one place.
+
+    Each access waits for the last write before it, and each write for the reads since then.
+    """
+    count = len(record)
+    row, ends = np.arange(count), np.cumsum(sizes)
+    before, after = np.full(count, -1), np.full(count, count)
+    before[1:] = np.maximum.accumulate(np.where(is_write, row, -1))[:-1]
+    after[:-1] = np.minimum.accumulate(np.where(is_write, row, count)[::-1])[::-1][1:]
+    waits = np.flatnonzero(before >= np.repeat(ends - sizes, sizes))
+    reads = np.flatnonzero(~is_write & (after < np.repeat(ends, sizes)))
+    consumer = record[np.concatenate([waits, after[reads]])]
+    producer = record[np.concatenate([before[waits], reads])]
+    rank = np.concatenate([np.where(is_write[waits], _WAW, _RAW), np.full(len(reads), _WAR)])
+    others = consumer != producer
+    return consumer[others], producer[others], rank[others]
+
+
+def _at_places(accesses: _Accesses, which: NDArray[np.bool_], solver: _Solver) -> tuple[Ints, Ints, Ints]:
+    """Return the edges of groups that go to several places; groups that are alike are solved once."""
+    starts, tokens = accesses.starts, accesses.tokens.tobytes()
+    groups = np.flatnonzero(which)
+    borders = zip((8 * starts[groups]).tolist(), (8 * starts[groups + 1]).tolist(), strict=True)
+    keys = [tokens[first:end] for first, end in borders]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    chosen = np.array([numbers[key] for key in keys], dtype=np.int64)
+    templates = [solver.solve(np.frombuffer(key, dtype=np.int64)) for key in numbers]
+    edges = np.concatenate([starts[:0], *templates])
     sizes = np.array([len(template) for template in templates], dtype=np.int64)
     firsts = np.cumsum(sizes) - sizes
     counts = sizes[chosen]
     shift = firsts[chosen] - (np.cumsum(counts) - counts)
     row = edges[np.arange(counts.sum()) + np.repeat(shift, counts)]
-    base = np.repeat(accesses.starts[:-1], counts)
+    base = np.repeat(starts[groups], counts)
     consumer = accesses.record[base + (row >> _CONSUMER_SHIFT)]
     producer = accesses.record[base + ((row >> _RANK_BITS) & _POSITION_MASK)]
     return consumer, producer, row & _RANK_MASK
@@ -318,36 +377,20 @@ class _Solver:
         self._relations: dict[tuple[int, int, int], int] = {}
         self.exact_tests = 0
 
-    def solve(self, tokens: list[int]) -> list[int]:
+    def solve(self, tokens: Ints) -> Ints:
         """Return edges as integers: consumer, producer (positions in the group) and strength, in bit fields."""
-        if len(tokens) == 1:
-            return []
+        keys, which = np.unique(tokens & _PLACE_MASK, return_inverse=True)
+        places = [_Place() for _ in keys]
+        self._connect(keys.tolist(), places)
+        leaders = np.maximum.accumulate(np.where(tokens < _SAME_BIT, np.arange(len(tokens)), 0))
+        is_write = (tokens & _WRITE_BIT) != 0
+        turn = int(np.flatnonzero(is_write)[-1]) + 1 if is_write.any() else 0
         edges: list[int] = []
-        places: dict[int, _Place] = {}
-        leaders: list[int] = []
-        visited: list[_Place] = []
-        leader, last_write = 0, -1
-        for position, token in enumerate(tokens):
-            if token < _SAME_BIT:
-                leader = position
-            key = token & _PLACE_MASK
-            place = places.get(key)
-            if place is None:
-                place = places[key] = _Place()
-            leaders.append(leader)
-            visited.append(place)
-            if token & _WRITE_BIT:
-                last_write = position
-        self._connect(list(places), list(places.values()))
-        for position in range(last_write + 1):
-            _step(leaders[position], bool(tokens[position] & _WRITE_BIT), visited[position], edges)
+        steps = (column[:turn].tolist() for column in (leaders, is_write, which))
+        for leader, write, place in zip(*steps, strict=True):
+            _step(leader, write, places[place], edges)
         # nobody waits for the reads behind the last write: most accesses to a tile of weights
-        for position in range(last_write + 1, len(tokens)):
-            me = leaders[position]
-            for writer in visited[position].writers.values():
-                if writer != me:
-                    edges.append(me << _CONSUMER_SHIFT | writer << _RANK_BITS | _RAW)
-        return edges
+        return np.concatenate([np.array(edges, dtype=np.int64), *_last_reads(leaders, which, turn, places)])
 
     def _connect(self, keys: list[int], places: list[_Place]) -> None:
         """Fill in which places meet: of all pairs where they are few, else of those whose boxes overlap."""
@@ -370,6 +413,16 @@ class _Solver:
             flags = relation(self._geometries[geometry], self._geometries[other], distance)
             self._relations[key] = flags
         return flags
+
+
+def _last_reads(leaders: Ints, which: Ints, turn: int, places: list[_Place]) -> Iterator[Ints]:
+    """Yield the edges of reads from a position on, by place and writer."""
+    order = turn + np.argsort(which[turn:], kind="stable")
+    borders = np.searchsorted(which[order], np.arange(len(places) + 1)).tolist()
+    for place, first, end in zip(places, borders[:-1], borders[1:], strict=True):
+        me = leaders[order[first:end]]
+        for writer in place.writers.values():
+            yield me[me != writer] << _CONSUMER_SHIFT | writer << _RANK_BITS | _RAW
 
 
 def _step(me: int, is_write: bool, here: _Place, edges: list[int]) -> None:

@@ -105,6 +105,7 @@ class Usage:
 
 
 _CACHE: WeakKeyDictionary[Program, tuple[int, Lifetimes]] = WeakKeyDictionary()
+_PEAKS: WeakKeyDictionary[Program, tuple[int, dict[Memory, int]]] = WeakKeyDictionary()
 
 
 def lifetimes(program: Program) -> Lifetimes:
@@ -165,6 +166,18 @@ def moves_to_fit(program: Program, sbuf_bytes: int, psum_bytes: int) -> list[Mov
         return None
     walk = _Walk(program, Memory.sbuf, core)
     return spill_moves(program, walk.tiles.tolist(), core, sbuf_bytes - walk.plane_bytes)
+
+
+def peak_bytes(program: Program) -> dict[Memory, int]:
+    """Return the most bytes per partition that SBUF and PSUM have to hold at once, in program order, on any core."""
+    cached = _PEAKS.get(program)
+    if cached is None or cached[0] != len(program):
+        peaks = {
+            memory: max(int(_Walk(program, memory, core).in_use.max(initial=0)) for core in set(program.cores) or (0,))
+            for memory in (Memory.sbuf, Memory.psum)
+        }
+        cached = _PEAKS[program] = (len(program), peaks)
+    return cached[1]
 
 
 class _Walk:

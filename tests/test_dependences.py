@@ -337,3 +337,24 @@ def test_an_access_before_its_storage_is_refused():
     build.record((sbuf(WRITE, (128, 4), (1, -1)), build.storage(), 0))
     with pytest.raises(SimulatorBug, match="does not fit the index"):
         dependences(build.program)
+
+
+def test_equal_parts_of_a_tensor_are_solved_once():
+    build = Builder()
+    tensor = build.storage(Memory.hbm, "tile", (100, 64))
+    for row in range(100):
+        build.record((hbm(WRITE, (1, 64), (64, 1)), tensor, 128 * row))
+        build.record((hbm(READ, (1, 32), (64, 1)), tensor, 128 * row + 64))
+    found = dependences(build.program)
+    assert found.exact_tests == 1
+    assert build.edges() == {(2 * i + 1, 2 * i): RAW for i in range(100)}
+
+
+def test_an_access_joins_the_parts_that_it_spans():
+    build = Builder()
+    tensor = build.storage(Memory.hbm, "tile", (4, 64))
+    for row in range(4):
+        build.record((hbm(WRITE, (1, 64), (64, 1)), tensor, 128 * row))
+    build.record((hbm(READ, (2, 64), (64, 1)), tensor, 128))
+    build.record((hbm(WRITE, (1, 64), (64, 1)), tensor, 128 * 3))
+    assert build.edges() == {(4, 1): RAW, (4, 2): RAW, (5, 3): WAW}

@@ -12,7 +12,7 @@ from neurosim.chip import Chip
 from neurosim.dependences import Dependence, Operands, dependences
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
-from neurosim.lifetimes import SPILLS, check_capacity, lifetimes
+from neurosim.lifetimes import SPILLS, check_capacity, lifetimes, peak_bytes
 from neurosim.program import Access, Program, Signature
 from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.tables import (
@@ -191,14 +191,15 @@ def _unit_table(starts: Ints, group_starts: Ints, window_ps: int) -> Table:
 
 def _rooms(records: _Records, costs: Costs, tiles: int) -> dict[str, Table]:
     """Return the tables whose rows are written before they are read; memory that is not used costs nothing."""
-    every, dmas = costs.costs[records.signatures], int(records.is_dma.sum())
+    every, dmas = costs.costs, int(records.is_dma.sum())
+    times = np.bincount(records.signatures, minlength=len(every))  # how often each signature occurs
     ops = np.maximum(2 * every["pairs"], every["step_end"] - every["step_start"] + (every["table"] >= 0))
     moves = every["share_end"] - every["share_start"]
     rows = {
-        "heap": (HEAP, 2 * len(every) + dmas + int(records.gone.sum()) + tiles),
+        "heap": (HEAP, 2 * len(records.signatures) + dmas + int(records.gone.sum()) + tiles),
         "spans": (SPAN, 2 * dmas + 1),
-        "ops": (OP, int(ops.sum()) + dmas),
-        "moves": (MOVE, int(moves.sum())),
+        "ops": (OP, int(times @ ops) + dmas),
+        "moves": (MOVE, int(times @ moves)),
     }
     made = {name: np.empty(count, dtype=form).view(np.recarray) for name, (form, count) in rows.items()}
     return {**made, "queue_records": np.empty(dmas, dtype=np.int64)}
@@ -382,7 +383,8 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
                     order = np.lexsort((storages[mine], first[mine]))
                     tiles.pool[storages[mine]] = len(found)
                     found.append((capacity_bytes, storages[mine][order], first[mine][order]))
-        if found:  # a chip with less space than the program was recorded for may not hold it at all
+        # a chip with less space than the program was recorded for may not hold it at all
+        if found and any(peak_bytes(program)[memory] > limit for memory, limit in limits.items()):
             check_capacity(program, chip.name, limits[Memory.sbuf], limits[Memory.psum])
     starts = _starts(_column([len(storages) for _, storages, _ in found]))
     pools = table(POOL, len(found), next=starts[:-1], end=starts[1:], free_bytes=[capacity for capacity, _, _ in found])

@@ -10,13 +10,14 @@ compilers of trn1 and trn2 were seen to do. GpSimd is never chosen: in public tr
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.chip import Chip
 from neurosim.engines import Engine
+from neurosim.jit import compiled
 from neurosim.program import Program, Signature
 from neurosim.timing.laws import lanewise_cost
 from neurosim.work import AccumulatorRead, Lanewise
@@ -56,13 +57,10 @@ def placed(program: Program, chip: Chip) -> Placement:
     signatures, twins = _with_twins(program.signatures, shared)
     # by signature: what it, or its twin, takes on each of the two engines
     held_ps = np.array([[_held_ps(signature, engine, chip) for engine in _SHARING] for signature in signatures])
-    own = [int(signature.engine is not _SHARING[0]) for signature in signatures]
+    own = np.array([signature.engine is not _SHARING[0] for signature in signatures], dtype=np.int64)
     cores = np.array(program.cores, dtype=np.int64)
     for core in np.unique(cores).tolist():
-        mine = np.flatnonzero(cores == core)
-        for start in range(0, len(mine), REACH):
-            records = mine[start : start + REACH]
-            numbers[records] = _balanced(numbers[records], shared, own, twins, held_ps)
+        _balance(numbers, np.flatnonzero(cores == core), shared, own, twins, held_ps, REACH)
     return Placement(signatures, numbers)
 
 
@@ -94,16 +92,32 @@ def _held_ps(signature: Signature, engine: Engine, chip: Chip) -> int:
     return sum(lanewise_cost(item, engine, chip).issue_ps for item in items)
 
 
-def _balanced(numbers: Ints, shared: NDArray[np.bool_], own: list[int], twins: Ints, held_ps: Ints) -> Ints:
-    """Return the signatures of some consecutive records, with twins where these have less to wait for."""
-    open_ = shared[numbers]
-    loads = held_ps[numbers[~open_]].sum(axis=0).tolist()
-    result = numbers.copy()
-    for index in np.flatnonzero(open_).tolist():
-        number = int(numbers[index])
-        ends = [load + ps for load, ps in zip(loads, held_ps[number].tolist(), strict=True)]
-        chosen = own[number] if ends[own[number]] <= ends[1 - own[number]] else 1 - own[number]
-        loads[chosen] = ends[chosen]
-        if chosen != own[number]:
-            result[index] = twins[number]
-    return result
+@compiled
+def _balance(numbers: Any, records: Any, shared: Any, own: Any, twins: Any, held_ps: Any, reach: int) -> None:
+    """Put twins in the place of signatures where these have less to wait for.
+
+    Args:
+        numbers: by record of the program, its signature.
+        records: of one core, in order; engines are balanced over so many (``reach``) at a time.
+        shared: by signature, whether both engines do it.
+        own: by signature, which of the two it was recorded for.
+        twins: by signature, the same on the other engine.
+        held_ps: by signature, how long it holds each of the two.
+    """
+    for start in range(0, len(records), reach):
+        part = records[start : start + reach]
+        loads = [0, 0]
+        for record in part:
+            number = numbers[record]
+            if not shared[number]:
+                loads[0] += held_ps[number, 0]
+                loads[1] += held_ps[number, 1]
+        for record in part:
+            number = numbers[record]
+            if shared[number]:
+                here, there = own[number], 1 - own[number]
+                if loads[here] + held_ps[number, here] <= loads[there] + held_ps[number, there]:
+                    loads[here] += held_ps[number, here]
+                else:
+                    loads[there] += held_ps[number, there]
+                    numbers[record] = twins[number]

@@ -69,8 +69,8 @@ def _by_hardware(signature: Signature) -> Signature:
 
 def _hbm(program: Program) -> tuple[Bools, Bools]:
     """Return, by storage, whether it is in HBM and the kernel's own, and whether it is there and the caller's."""
-    in_hbm = np.array([storage.memory.is_hbm for storage in program.storages], dtype=bool)
-    callers = np.array([storage.role in _CALLERS for storage in program.storages], dtype=bool)
+    in_hbm = program.storages.column(lambda info: info.memory.is_hbm, bool)
+    callers = program.storages.column(lambda info: info.role in _CALLERS, bool)
     return in_hbm & ~callers, in_hbm & callers
 
 
