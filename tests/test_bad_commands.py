@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from neurosim import cli
+from neurosim.loading import load_module
 
 KERNEL = """
 import nki
@@ -28,18 +26,7 @@ def double(x, factor=2.0):
 """
 ARRAY = "64x32:float32"
 Command = Callable[..., tuple[int, str, str]]
-
-
-def command(*words: str) -> tuple[int, str, str]:
-    """Run neurosim here; return the exit code and what was printed."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["neurosim", *words])
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-    return code, out.getvalue(), err.getvalue()
+command = load_module(Path(__file__).with_name("commands.py")).command
 
 
 @pytest.fixture(scope="module")

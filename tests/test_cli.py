@@ -17,6 +17,7 @@ import typer
 from neurosim import cli, demo, loading
 from neurosim.demo import Case
 from neurosim.errors import ConfigurationError
+from neurosim.loading import load_module
 
 KERNEL = """
 import nki
@@ -61,7 +62,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def neurosim(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+neurosim = load_module(Path(__file__).with_name("commands.py")).command
+
+
+def process(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run neurosim in a process of its own: for scripts, what Python prints at the end, and one of each command."""
     command = [sys.executable, "-m", "neurosim.cli", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
@@ -162,7 +167,7 @@ def test_a_kernel_that_is_not_there(folder: Path, target: str, message: str) -> 
 
 
 def test_profile_prints_a_report_and_writes_json(folder: Path) -> None:
-    done = neurosim("profile", "double.py:double", "64x32:float32", "factor=3", "--json", "out.json", folder=folder)
+    done = process("profile", "double.py:double", "64x32:float32", "factor=3", "--json", "out.json", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "double on trn2" in done.stdout
     assert "x float32[64, 32]" in done.stdout
@@ -172,7 +177,7 @@ def test_profile_prints_a_report_and_writes_json(folder: Path) -> None:
 
 
 def test_a_wrong_kernel_is_a_message_and_no_traceback(folder: Path) -> None:
-    done = neurosim("profile", "double.py:forgetful", "64x32:float32", folder=folder)
+    done = process("profile", "double.py:forgetful", "64x32:float32", folder=folder)
     assert done.returncode == 1
     assert done.stderr.startswith("Uninitialized: dma_copy")
     assert "double.py:19" in done.stderr
@@ -216,13 +221,13 @@ def test_a_misspelt_instruction_is_a_message_with_its_line(folder: Path) -> None
     assert "'tensor_scalr'; did you mean tensor_scalar?\n" in done.stderr
     assert "misspelt.py:11  in double" in done.stderr
     assert "Traceback" not in done.stderr
-    done = neurosim("run", "misspelt.py", folder=folder)
+    done = process("run", "misspelt.py", folder=folder)
     assert "has no attribute 'simulat'; did you mean simulate?\n  misspelt.py:23  in <module>\n" in done.stderr
 
 
 def test_an_error_in_a_kernel_shows_the_kernel_alone(folder: Path) -> None:
     (folder / "broken.py").write_text("def broken(x):\n    return x.shape[7]\n", encoding="utf-8")
-    done = neurosim("profile", "broken.py:broken", "4x4:float32", folder=folder)
+    done = process("profile", "broken.py:broken", "4x4:float32", folder=folder)
     assert done.returncode == 1
     assert done.stderr.count("  File ") == 1
     assert 'broken.py", line 2, in broken' in done.stderr
@@ -243,7 +248,7 @@ def test_a_saved_program_is_timed_again(folder: Path) -> None:
     words = ("--perfetto", "first.json", "--save", "double.nsim")
     done = neurosim("profile", "double.py:double", "64x32:float32", "--chip", "trn2", *words, folder=folder)
     assert done.returncode == 0, done.stderr
-    again = neurosim("time", "double.nsim", "--perfetto", "second.json", folder=folder)
+    again = process("time", "double.nsim", "--perfetto", "second.json", folder=folder)
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
     assert (folder / "second.json").read_bytes() == (folder / "first.json").read_bytes()
@@ -328,7 +333,7 @@ def test_what_shapes_a_trace_needs_one(folder: Path, words: list[str]) -> None:
 
 
 def test_a_list_of_instructions_that_is_piped_is_whole(folder: Path) -> None:
-    done = neurosim("isa", folder=folder)
+    done = process("isa", folder=folder)
     assert not any(line.endswith("…") for line in done.stdout.splitlines())
     assert done.stdout.splitlines()[0].split()[:6] == ["instruction", "engines", "trn1/inf2", "trn2", "trn3", "what"]
 
@@ -349,13 +354,13 @@ def test_a_file_that_is_no_program(folder: Path) -> None:
 
 
 def test_run_is_like_python(folder: Path) -> None:
-    done = neurosim("run", "script.py", "a", "--flag", folder=folder)
+    done = process("run", "script.py", "a", "--flag", folder=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["__main__ ['a', '--flag']", "64.0"]
 
 
 def test_run_reports_a_kernel_error_as_its_message(folder: Path) -> None:
-    done = neurosim("run", "script.py", "--fail", folder=folder)
+    done = process("run", "script.py", "--fail", folder=folder)
     assert done.returncode == 1
     assert done.stderr.startswith("Uninitialized: ")
     assert "Traceback" not in done.stderr
@@ -444,7 +449,7 @@ def test_the_demos_checks_pass_what_is_right_and_find_what_is_not(check: Any, ca
 
 
 def test_the_demo_checks_values_and_prints_both_reports(folder: Path) -> None:
-    done = neurosim("demo", "--json", "demo.json", folder=folder)
+    done = process("demo", "--json", "demo.json", folder=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("values against float64: ok") == 2
     matmul, attention = json.loads((folder / "demo.json").read_text(encoding="utf-8"))

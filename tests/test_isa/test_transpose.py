@@ -188,7 +188,7 @@ def bits_of_floats(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e5m2])
 @pytest.mark.parametrize("wide", [True, False])
 def test_before_trn2_a_transpose_has_the_bits_of_the_product(machine, dtype, wide):
-    """The manual: "equivalent to calling nisa.nc_matmul directly". A sum from +0 has no -0; every other number stays."""
+    """The manual: "equivalent to calling nisa.nc_matmul directly". A sum from +0 is never -0; other numbers stay."""
     array = bits_of_floats(dtype)
     got = machine.outputs(transposer(dtype=nl.float32 if wide else None), array, chip="trn1")
     product = machine.outputs(product_with_identity, array, np.eye(128).astype(dtype), chip="trn1")
