@@ -13,9 +13,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
 from types import FrameType
-from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
 from neurosim.indirect import IndirectTensor, same_place
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
+from neurosim.interning import freeze, getter, pattern, state_pattern, typed
 from neurosim.kernel import Action, Kernel, current, running
 from neurosim.lanes import Lanes, note_rows, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
@@ -39,15 +39,16 @@ from neurosim.operands import INDEX, USED, Operand
 from neurosim.operands import Accumulate as Accumulate
 from neurosim.operands import In as In
 from neurosim.operands import Out as Out
-from neurosim.program import Access, Pattern, Signature
-from neurosim.registers import registers_of
+from neurosim.program import Access, Signature
 from neurosim.rules import (
     Broken,
     access_rules,
     bounding_box,
     fits_float32,
     is_number,
+    memory_advice,
     no_array,
+    no_register,
     packed,
     repeats_only,
     rounds,
@@ -56,10 +57,14 @@ from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
 from neurosim.work import Work
 
+_ALL: Final[Holes] = {}
+"""What :meth:`Instruction.written` returns where everything was."""
 P = ParamSpec("P")
 C = TypeVar("C", bound="type[Instruction]")
 
 Tile = NkiTensor
+Tiles = tuple[tuple[int, str, Operand], ...]
+"""Place among what a signature is known by, name and declaration of each operand that is a tensor."""
 
 
 @dataclass_transform(field_specifiers=(In, Out, Accumulate), eq_default=False)
@@ -87,7 +92,11 @@ class Instruction(ABC):
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _tensors: ClassVar[tuple[tuple[str, Operand], ...]] = ()
     _parameters: ClassVar[Callable[[Any], tuple[Any, ...]]]
+    _given: ClassVar[Callable[[Any], tuple[Any, ...]]]
+    _found: ClassVar[dict[tuple[type, ...], Tiles | None]]  # by the types of what a call gives
     _flags: ClassVar[tuple[str, ...]] = ()
+    _admits_all: ClassVar[bool] = True
+    _writes_all: ClassVar[bool] = True
 
     def __init_subclass__(cls, mnemonic: str = "", engines: tuple[Engine, ...] = ()) -> None:
         if not mnemonic:
@@ -100,7 +109,10 @@ class Instruction(ABC):
             if field.name != "name"
         )
         cls._tensors = tuple((name, operand) for name, operand in cls._operands if operand is not None)
-        cls._parameters = staticmethod(_getter([name for name, operand in cls._operands if operand is None]))
+        cls._parameters = staticmethod(getter([name for name, operand in cls._operands if operand is None]))
+        cls._given, cls._found = staticmethod(getter([name for name, _ in cls._operands])), {}
+        cls._admits_all = cls.admit is Instruction.admit
+        cls._writes_all = cls.written is Instruction.written
         cls._flags = tuple(
             field.name
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -162,7 +174,7 @@ class Instruction(ABC):
         spread = {}
         for name, operand in self._operands:
             target = getattr(self, name)
-            if operand is not None and operand.access is not Access.READ and isinstance(target, NkiTensor):
+            if operand is not None and operand.is_written and isinstance(target, NkiTensor):
                 spread[name] = lanewise_holes(target, holes.values())
         return spread
 
@@ -177,6 +189,52 @@ class Instruction(ABC):
 
     def issue(self, kernel: Kernel, caller: FrameType | None) -> NkiInstruction:
         """Check, execute and record this instruction; for ``caller`` see :func:`issue`."""
+        cls = type(self)
+        given = cls._given(self)
+        kinds = tuple(map(type, given))  # 1, 1.0 and True are equal, and not the same parameter
+        tiles = cls._found[kinds] if kinds in cls._found else cls._tiles_of(kinds)
+        found = None
+        if tiles is not None:
+            parts, tensors = [cls, kinds, *given], []
+            for place, name, operand in tiles:
+                tensor = parts[place]
+                tensors.append((name, tensor, operand))
+                parts[place] = tensor.key
+            try:
+                found = kernel.signatures.get(key := tuple(parts))
+            except TypeError:  # an array: rules say whether that is allowed
+                tiles = None
+        if tiles is None:
+            key, tensors = self._look_closely(kernel)
+            found = kernel.signatures.get(key)
+        if found is None:
+            found = self._define(kernel, key, tensors)
+        if kernel.has_left_scopes:
+            for _, tensor, _ in tensors:
+                kernel.check_scope(self.mnemonic, tensor.allocation)
+        if kernel.dry:
+            return NkiInstruction(kernel.program, -1, None)
+        return self._run(kernel, found, tensors, caller)
+
+    @classmethod
+    def _tiles_of(cls, kinds: tuple[type, ...]) -> Tiles | None:
+        """Return which of what a call gives are tensors with a place of their own, where all else can be compared.
+
+        None where a tensor's place depends on values, or something is a list.
+        """
+        found = None
+        if not any(issubclass(kind, (IndirectTensor, list, tuple)) for kind in kinds):
+            entries = enumerate(zip(kinds, cls._operands, strict=True), start=2)
+            found = tuple(
+                (place, name, operand)
+                for place, (kind, (name, operand)) in entries
+                if operand is not None and issubclass(kind, NkiTensor)
+            )
+        cls._found[kinds] = found
+        return found
+
+    def _look_closely(self, kernel: Kernel) -> tuple[tuple[Any, ...], list[tuple[str, NkiTensor, Operand]]]:
+        """Return what the signature is known by, and the operands, whatever they are."""
         key: list[Any] = [type(self)]
         tensors: list[tuple[str, NkiTensor, Operand]] = []
         for name, operand in self._tensors:
@@ -190,28 +248,20 @@ class Instruction(ABC):
             elif operand.several and isinstance(value, (list, tuple)):
                 key.append(self._take_several(kernel, name, operand, value, tensors))
             else:
-                key.append((type(value), value) if type(value) not in (list, tuple) else _typed(value))
+                key.append((type(value), value) if type(value) not in (list, tuple) else typed(value))
         given = type(self)._parameters(self)
-        kinds = tuple(map(type, given))  # 1, 1.0 and True are equal, and not the same parameter
+        kinds = tuple(map(type, given))
         if list in kinds or tuple in kinds:
-            given = tuple([_typed(value) if type(value) in (list, tuple) and value else value for value in given])
+            given = tuple([typed(value) if type(value) in (list, tuple) and value else value for value in given])
         if list in kinds:
             given = tuple([() if type(value) is list else value for value in given])
             kinds = tuple([tuple if kind is list else kind for kind in kinds])
         key += (given, kinds)
         try:
-            found = kernel.signatures.get(tuple(key))
+            hash(found := tuple(key))
         except TypeError:  # a list within a tuple, an array: rules say whether that is allowed
-            key = [freeze(entry) for entry in key]
-            found = kernel.signatures.get(tuple(key))
-        if found is None:
-            found = self._define(kernel, tuple(key), tensors)
-        if kernel.has_left_scopes:
-            for _, tensor, _ in tensors:
-                kernel.check_scope(self.mnemonic, tensor.allocation)
-        if kernel.dry:
-            return NkiInstruction(kernel.program, -1, None)
-        return self._run(kernel, found, tensors, caller)
+            found = tuple([freeze(entry) for entry in key])
+        return found, tensors
 
     def _resolve(
         self,
@@ -278,7 +328,7 @@ class Instruction(ABC):
             if allocation.index > len(marks) or marks[allocation.index - 1] is not allocation.mark:
                 kernel.check_allocation(self.mnemonic, name, tensor)
             storage = allocation.storage
-            if operand.access is not Access.READ:
+            if operand.is_written:
                 if storage.borrowed:
                     storage.detach()
             elif storage.state < WRITTEN or storage.is_plane:
@@ -296,13 +346,42 @@ class Instruction(ABC):
     def _run(
         self,
         kernel: Kernel,
-        signature: tuple[int, Engine, Any],
+        signature: tuple[int, Engine, Any, Lanes | None],
         tensors: list[tuple[str, NkiTensor, Operand]],
         caller: FrameType | None,
     ) -> NkiInstruction:
-        signature_id, engine, states = signature
+        signature_id, engine, states, usual = signature
         label = label_of(self)
         slots, holes, origin = self._take(kernel, tensors)
+        if states:
+            self._take_states(kernel, engine, states, slots)
+        if kernel.team is not None:
+            note_rows(kernel, tensors)
+        lanes: Lanes = (kernel.lanes or Lanes)(kernel, engine) if usual is None else usual
+        if not self._admits_all:
+            self.admit(lanes)
+        if kernel.values or self.is_control:
+            before = None if kernel.team is None else lanes.begin_shared(tensors)
+            lanes.run(self, tensors)
+            if before is not None and before == shared_bytes(tensors):
+                kernel.writes.silent.add(len(kernel.program))
+        spread = self.holes(holes) if holes else holes
+        written = _ALL if self._writes_all else self.written()
+        if (holes or written) and not seen.is_noted():
+            self._note_parts(tensors, holes, written)
+        for name, tensor, operand in tensors:
+            if operand.is_written:
+                storage = tensor.allocation.storage
+                if spread or written or storage.state != self.state_written or storage.is_plane:
+                    self._mark(tensor, spread.get(name), origin, written.get(name))
+        for kind, access in states:
+            if access is not Access.READ:
+                kernel.registers(kind, engine).state = WRITTEN
+        index = kernel.record(signature_id, slots, label, kernel.stack(caller))
+        return NkiInstruction(kernel.program, index, label)
+
+    def _take_states(self, kernel: Kernel, engine: Engine, states: Any, slots: list[int]) -> None:
+        """Add the slots of engine registers."""
         for kind, access in states:
             registers = kernel.registers(kind, engine)
             if access is not Access.WRITE and registers.state == UNWRITTEN:
@@ -311,29 +390,6 @@ class Instruction(ABC):
                     advice="begin with a reduce_cmd that resets them",
                 )
             slots += (registers.id, 0)
-        if kernel.team is not None:
-            note_rows(kernel, tensors)
-        lanes: Lanes = (kernel.lanes or Lanes)(kernel, engine)
-        self.admit(lanes)
-        if kernel.values or self.is_control:
-            before = None if kernel.team is None else lanes.begin_shared(tensors)
-            lanes.run(self, tensors)
-            if before is not None and before == shared_bytes(tensors):
-                kernel.writes.silent.add(len(kernel.program))
-        spread = self.holes(holes) if holes else holes
-        written = self.written()
-        if (holes or written) and not seen.is_noted():
-            self._note_parts(tensors, holes, written)
-        for name, tensor, operand in tensors:
-            if operand.access is Access.READ:
-                continue
-            if spread or written or not tensor.allocation.storage.is_all(self.state_written):
-                self._mark(tensor, spread.get(name), origin, written.get(name))
-        for kind, access in states:
-            if access is not Access.READ:
-                kernel.registers(kind, engine).state = WRITTEN
-        index = kernel.record(signature_id, slots, label, kernel.stack(caller))
-        return NkiInstruction(kernel.program, index, label)
 
     def _note_parts(self, tensors: list[tuple[str, NkiTensor, Operand]], holes: Holes, written: Holes) -> None:
         """Note where what memory has been through may depend on values."""
@@ -381,8 +437,8 @@ class Instruction(ABC):
 
     def _define(
         self, kernel: Kernel, key: tuple[Any, ...], tensors: list[tuple[str, NkiTensor, Operand]]
-    ) -> tuple[int, Engine, Any]:
-        """Evaluate rules, engine and work of a new signature."""
+    ) -> tuple[int, Engine, Any, Lanes | None]:
+        """Evaluate rules, engine and work of a new signature; its access to values too, where that is the usual."""
         for name, operand in self._operands:
             value = getattr(self, name)
             if operand is not None and not (operand.several and isinstance(value, list)):  # a list's entries were
@@ -397,10 +453,10 @@ class Instruction(ABC):
         for name, tensor, operand in tensors:
             if tensor.dtype.is_packed:
                 self._raise(iter((packed(name, tensor, chip, self.takes_packed),)))
-            elif operand.access is not Access.READ and not self.takes_packed:
+            elif operand.is_written and not self.takes_packed:
                 rounds(f"{self.mnemonic}: {name}", tensor)
         for name, tensor, operand in tensors:
-            if operand.access is not Access.READ and not tensor.is_injective():
+            if operand.is_written and not tensor.is_injective():
                 if name == "dst" and isinstance(getattr(self, "reduce_res", None), NkiTensor) and repeats_only(tensor):
                     continue  # only the reduction is wanted, and dst is one column: the last element stays (*assumed*)
                 raise IllegalOperand(
@@ -412,8 +468,8 @@ class Instruction(ABC):
         engine, engines = self.place(chip)
         self._raise(place_rules(tensors, engine))
         states = self.state()
-        patterns = [_pattern(name, tensor, operand.access) for name, tensor, operand in tensors]
-        patterns += [_state_pattern(kind, access, engine, chip) for kind, access in states]
+        patterns = [pattern(name, tensor, operand.access) for name, tensor, operand in tensors]
+        patterns += [state_pattern(kind, access, engine, chip) for kind, access in states]
         parameters = tuple(
             (name, freeze(getattr(self, name)))
             for name, operand in self._operands
@@ -421,7 +477,8 @@ class Instruction(ABC):
         )
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)
-        found = (len(kernel.program.signatures) - 1, engine, states)
+        lanes = Lanes(kernel, engine) if kernel.lanes is None else None
+        found = (len(kernel.program.signatures) - 1, engine, states, lanes)
         kernel.signatures[key] = found
         return found
 
@@ -439,12 +496,12 @@ class Instruction(ABC):
         if isinstance(value, NkiTensor):
             if value.buffer not in operand.memories:
                 if Memory.state in (value.buffer, *operand.memories):
-                    raise _no_register(self.mnemonic, name, value, operand)
+                    raise no_register(self.mnemonic, name, value, operand)
                 allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
                 raise IllegalOperand(
                     f"{self.mnemonic}: {name} is in {value.buffer.label}; it must be in {allowed}",
                     numbers=(f"{name}  {value.describe()}",),
-                    advice=_memory_advice(value.buffer, operand),
+                    advice=memory_advice(value.buffer, operand),
                 )
             return
         if operand.number and is_number(value):
@@ -458,27 +515,6 @@ class Instruction(ABC):
             f"{self.mnemonic}: {name} is {kind_of(value)}; it must be {wanted}",
             advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
         )
-
-
-def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that gives an object's attributes of these names."""
-    if len(names) < 2:  # of one name, attrgetter gives no tuple
-        return lambda value: tuple(getattr(value, name) for name in names)
-    return attrgetter(*names)
-
-
-def _typed(value: Any) -> Hashable:
-    """Return lists as tuples and leaves with their types: 1, 1.0 and True are equal, and not the same parameter."""
-    if isinstance(value, (list, tuple)):
-        return tuple(_typed(entry) for entry in value)
-    return (type(value), value if isinstance(value, Hashable) else repr(value))
-
-
-def freeze(value: Any) -> Hashable:
-    """Return lists as tuples, so that parameters can be compared and hashed."""
-    if isinstance(value, (list, tuple)):
-        return tuple(freeze(entry) for entry in value)
-    return value if isinstance(value, Hashable) else repr(value)
 
 
 def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = None) -> NkiInstruction:
@@ -540,54 +576,3 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
     call.__signature__ = inspect.signature(cls)  # type: ignore[attr-defined]
     call.instruction = cls  # type: ignore[attr-defined]
     return call
-
-
-def _pattern(role: str, tensor: NkiTensor, access: Access) -> Pattern:
-    if isinstance(tensor, IndirectTensor):
-        tensor = tensor.reach  # the compiler orders a dynamic access against all that it may reach
-    on_chip = tensor.partition_axis >= 0
-    return Pattern(
-        role,
-        access,
-        tensor.buffer,
-        tensor.dtype,
-        tensor.shape,
-        tensor.steps,
-        tensor.partition_axis,
-        tensor.start_partition,
-        tensor.allocation.storage.row_bytes if on_chip else 0,
-    )
-
-
-def _state_pattern(kind: str, access: Access, engine: Engine, chip: Chip) -> Pattern:
-    found = registers_of(kind, engine, chip)
-    shape, steps = (chip.partitions * found.words,), (1,)
-    return Pattern(kind, access, Memory.state, found.dtype, shape, steps, -1, 0, 0)
-
-
-def _no_register(mnemonic: str, name: str, value: NkiTensor, operand: Operand) -> IllegalOperand:
-    """Return the error for a register in a tensor's place, or a tensor in a register's."""
-    if value.buffer is Memory.state:
-        allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
-        return IllegalOperand(
-            f"{mnemonic}: {name} is a register; it must be a tensor in {allowed}",
-            numbers=(f"{name}  {value.describe()}",),
-            advice="store it into a tile with nisa.register_store first",
-        )
-    return IllegalOperand(
-        f"{mnemonic}: {name} is in {value.buffer.label}; it must be a register",
-        numbers=(f"{name}  {value.describe()}",),
-        advice="allocate one with nisa.register_alloc, and load the tensor's element with nisa.register_load",
-    )
-
-
-def _memory_advice(memory: Memory, operand: Operand) -> str:
-    if operand.memories == (Memory.psum,):
-        return "the tensor engine writes PSUM only: allocate it with buffer=nl.psum"
-    if operand.access is not Access.READ and Memory.sbuf in operand.memories:
-        return "write an SBUF tile, and move that on with nisa.tensor_copy (to PSUM) or nisa.dma_copy (to HBM)"
-    if memory.is_hbm:
-        return "load it into SBUF with nisa.dma_copy first"
-    if memory is Memory.psum and Memory.sbuf in operand.memories:
-        return "copy it to SBUF with nisa.tensor_copy first"
-    return "see the instruction's memory types"

@@ -460,10 +460,9 @@ class Kernel:
         """Whether some tensors went out of scope."""
         return bool(self._left)
 
-    def record(self, signature: int, slots: Sequence[int], name: str | None, stack: int | None = None) -> int:
-        """Append a record, at the kernel's present line unless ``stack`` gives one, and return its index."""
+    def record(self, signature: int, slots: Sequence[int], name: str | None, stack: int) -> int:
+        """Append a record, made at the call stack ``stack``, and return its index."""
         program = self.program
-        stack = self.stack() if stack is None else stack
         index = program.append(signature, slots, stack, self.core, self.block, self.trip)
         if name is not None:
             program.names[index] = name
@@ -507,9 +506,8 @@ def current(call: str) -> Kernel:
     return kernel
 
 
-def running() -> Kernel | None:
-    """Return the running kernel, or None."""
-    return _CURRENT.get()
+running: Callable[[], Kernel | None] = _CURRENT.get
+"""Return the running kernel, or None."""
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ class Meeting(Instruction):
     def _run(
         self,
         kernel: Kernel,
-        signature: tuple[int, Engine, Any],
+        signature: tuple[int, Engine, Any, Lanes | None],
         tensors: list[tuple[str, NkiTensor, Operand]],
         caller: FrameType | None,
     ) -> NkiInstruction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from neurosim.engines import Memory
@@ -23,6 +23,7 @@ class Operand:
         dynamic: whether its place may be known at run time only.
         indirect: whether offsets may choose its elements (tensor indirection).
         several: whether it is a list of tensors.
+        is_written: whether it is not only read.
     """
 
     access: Access
@@ -33,6 +34,10 @@ class Operand:
     dynamic: bool = False
     indirect: bool = False
     several: bool = False
+    is_written: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_written", self.access is not Access.READ)
 
 
 INDEX: Final = Operand(Access.READ, (Memory.sbuf,), strict=True)

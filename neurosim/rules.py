@@ -15,7 +15,9 @@ import numpy.typing as npt
 from neurosim.chip import Chip
 from neurosim.dtypes import DType, Kind, float32
 from neurosim.engines import Memory
-from neurosim.errors import UnknownBehavior
+from neurosim.errors import IllegalOperand, UnknownBehavior
+from neurosim.operands import Operand
+from neurosim.program import Access
 from neurosim.view import NkiTensor
 
 _SINCE_TRN3: Final = {
@@ -334,3 +336,32 @@ def bounding_box(mask: npt.NDArray[np.bool_]) -> str:
         parts.append(f"{hits[0]}:{hits[-1] + 1}")
     count, total = int(mask.sum()), math.prod(mask.shape)
     return f"[{', '.join(parts)}] ({count} of {total} elements)"
+
+
+def no_register(mnemonic: str, name: str, value: NkiTensor, operand: Operand) -> IllegalOperand:
+    """Return the error for a register in a tensor's place, or a tensor in a register's."""
+    if value.buffer is Memory.state:
+        allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
+        return IllegalOperand(
+            f"{mnemonic}: {name} is a register; it must be a tensor in {allowed}",
+            numbers=(f"{name}  {value.describe()}",),
+            advice="store it into a tile with nisa.register_store first",
+        )
+    return IllegalOperand(
+        f"{mnemonic}: {name} is in {value.buffer.label}; it must be a register",
+        numbers=(f"{name}  {value.describe()}",),
+        advice="allocate one with nisa.register_alloc, and load the tensor's element with nisa.register_load",
+    )
+
+
+def memory_advice(memory: Memory, operand: Operand) -> str:
+    """Return what to do about a tensor in a memory that an operand does not take."""
+    if operand.memories == (Memory.psum,):
+        return "the tensor engine writes PSUM only: allocate it with buffer=nl.psum"
+    if operand.access is not Access.READ and Memory.sbuf in operand.memories:
+        return "write an SBUF tile, and move that on with nisa.tensor_copy (to PSUM) or nisa.dma_copy (to HBM)"
+    if memory.is_hbm:
+        return "load it into SBUF with nisa.dma_copy first"
+    if memory is Memory.psum and Memory.sbuf in operand.memories:
+        return "copy it to SBUF with nisa.tensor_copy first"
+    return "see the instruction's memory types"

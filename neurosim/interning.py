@@ -1,0 +1,60 @@
+"""What a signature is known by, and keeps: values that can be compared, and the patterns of operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from operator import attrgetter
+from typing import Any
+
+from neurosim.chip import Chip
+from neurosim.engines import Engine, Memory
+from neurosim.indirect import IndirectTensor
+from neurosim.program import Access, Pattern
+from neurosim.registers import registers_of
+from neurosim.view import NkiTensor
+
+
+def getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gives an object's attributes of these names."""
+    if len(names) < 2:  # of one name, attrgetter gives no tuple
+        return lambda value: tuple(getattr(value, name) for name in names)
+    return attrgetter(*names)
+
+
+def typed(value: Any) -> Hashable:
+    """Return lists as tuples and leaves with their types: 1, 1.0 and True are equal, and not the same parameter."""
+    if isinstance(value, (list, tuple)):
+        return tuple(typed(entry) for entry in value)
+    return (type(value), value if isinstance(value, Hashable) else repr(value))
+
+
+def freeze(value: Any) -> Hashable:
+    """Return lists as tuples, so that parameters can be compared and hashed."""
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(entry) for entry in value)
+    return value if isinstance(value, Hashable) else repr(value)
+
+
+def pattern(role: str, tensor: NkiTensor, access: Access) -> Pattern:
+    """Return how an operand walks its memory."""
+    if isinstance(tensor, IndirectTensor):
+        tensor = tensor.reach  # the compiler orders a dynamic access against all that it may reach
+    on_chip = tensor.partition_axis >= 0
+    return Pattern(
+        role,
+        access,
+        tensor.buffer,
+        tensor.dtype,
+        tensor.shape,
+        tensor.steps,
+        tensor.partition_axis,
+        tensor.start_partition,
+        tensor.allocation.storage.row_bytes if on_chip else 0,
+    )
+
+
+def state_pattern(kind: str, access: Access, engine: Engine, chip: Chip) -> Pattern:
+    """Return the pattern of an engine's registers."""
+    found = registers_of(kind, engine, chip)
+    shape, steps = (chip.partitions * found.words,), (1,)
+    return Pattern(kind, access, Memory.state, found.dtype, shape, steps, -1, 0, 0)
