@@ -54,26 +54,6 @@ def indexed(tensor: NkiTensor, key: Any) -> NkiTensor:
     return tensor.patterned(tuple(shape), tuple(steps), partition_axis, start_partition, free_offset)
 
 
-def plain_slices(key: Any, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]] | None:
-    """Return (starts, extents) of a key that is one slice per axis, of whole numbers and within; None for others.
-
-    What it returns None for may be legal, too: it only spares most views the way through :func:`interval`.
-    """
-    if type(key) is not tuple or len(key) != len(shape):
-        return None
-    starts, extents = [], []
-    for entry, extent in zip(key, shape):  # noqa: B905 (of one length; a keyword costs)
-        if type(entry) is not slice or entry.step is not None:
-            return None
-        start = 0 if entry.start is None else entry.start
-        stop = extent if entry.stop is None else entry.stop
-        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= extent:
-            return None
-        starts.append(start)
-        extents.append(stop - start)
-    return starts, tuple(extents)
-
-
 def expand(tensor: NkiTensor, key: Any) -> list[Any]:
     """Return one index per axis, with ``...`` and what is left out filled in."""
     keys = list(key) if isinstance(key, tuple) else [key]

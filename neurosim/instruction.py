@@ -59,6 +59,8 @@ from neurosim.work import Work
 
 _ALL: Final[Holes] = {}
 """What :meth:`Instruction.written` returns where everything was."""
+_NOT_YET: Final[Any] = ()
+"""In place of what a class has not yet found out of kinds of values."""
 P = ParamSpec("P")
 C = TypeVar("C", bound="type[Instruction]")
 
@@ -192,14 +194,16 @@ class Instruction(ABC):
         cls = type(self)
         given = cls._given(self)
         kinds = tuple(map(type, given))  # 1, 1.0 and True are equal, and not the same parameter
-        tiles = cls._found[kinds] if kinds in cls._found else cls._tiles_of(kinds)
+        tiles = cls._found.get(kinds, _NOT_YET)
+        if tiles is _NOT_YET:
+            tiles = cls._tiles_of(kinds)
         found = None
         if tiles is not None:
             parts, tensors = [cls, kinds, *given], []
             for place, name, operand in tiles:
                 tensor = parts[place]
                 tensors.append((name, tensor, operand))
-                parts[place] = tensor.key
+                parts[place] = tensor._key or tensor.key  # asked before, mostly
             try:
                 found = kernel.signatures.get(key := tuple(parts))
             except TypeError:  # an array: rules say whether that is allowed

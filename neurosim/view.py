@@ -20,7 +20,7 @@ from neurosim.arithmetic import NoOperators
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
-from neurosim.indexing import indexed, plain_slices
+from neurosim.indexing import indexed
 from neurosim.reshaping import (
     an_int,
     checked_dtype,
@@ -48,17 +48,19 @@ class NkiTensor(NoOperators):
         shape: extent per axis.
         dtype: number format.
         allocation: what this is a view of.
+        offset_bytes: byte of the storage's row (in HBM: of the storage) at which the view begins.
     """
 
     __slots__ = (
+        "_array",
         "_free_offset",
         "_key",
-        "_layout",
         "_partition_axis",
         "_start_partition",
         "_steps",
         "allocation",
         "dtype",
+        "offset_bytes",
         "shape",
     )
 
@@ -79,8 +81,9 @@ class NkiTensor(NoOperators):
         self._partition_axis = partition_axis
         self._start_partition = start_partition
         self._free_offset = free_offset
+        self.offset_bytes = allocation.base_bytes + free_offset * dtype.size_bytes
         self._key: tuple[Any, ...] | None = None
-        self._layout: tuple[int, list[int]] | None = None
+        self._array: Array | None = None
 
     # -- what a kernel asks about a tensor ------------------------------------------------------------------------
 
@@ -164,11 +167,6 @@ class NkiTensor(NoOperators):
         return self.allocation.base_partition + self._start_partition
 
     @property
-    def offset_bytes(self) -> int:
-        """Byte of the storage's row (in HBM: of the storage) at which the view begins."""
-        return self.allocation.base_bytes + self._free_offset * self.dtype.size_bytes
-
-    @property
     def free_offset(self) -> int:
         """Elements from the tensor's beginning in its partition (in HBM: from its beginning)."""
         return self._free_offset
@@ -237,16 +235,16 @@ class NkiTensor(NoOperators):
 
     def array(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes: shape and dtype of this tensor."""
-        storage = self.allocation.storage
-        if self._layout is None:
-            self._layout = self._laid_out()
-        start, strides = self._layout
-        return np.ndarray(self.shape, self.dtype.numpy, storage.buffer, start, strides)
+        buffer = self.allocation.storage.buffer
+        if self._array is None or self._array.base is not buffer:
+            start, strides = self._laid_out()
+            self._array = np.ndarray(self.shape, self.dtype.numpy, buffer, start, strides)
+        return self._array
 
     def _laid_out(self) -> tuple[int, list[int]]:
         """Return the byte of the storage that the view begins at, and the bytes between neighbours per axis."""
         allocation, size, axis = self.allocation, self.dtype.size_bytes, self._partition_axis
-        start = allocation.base_bytes + self._free_offset * size
+        start = self.offset_bytes
         strides = [step * size for step in self._steps]
         if axis >= 0:
             row = allocation.storage.row_bytes
@@ -373,20 +371,28 @@ class NkiTensor(NoOperators):
             OutOfBounds: an index or a slice leaves the view. Slices are not clipped as NumPy does.
             IllegalOperand: too many indices, or a kind of index that NKI does not have.
         """
-        plain = plain_slices(key, self.shape)
-        if plain is None:
+        if type(key) is not tuple or len(key) != len(self.shape):
             return indexed(self, key)
-        starts, extents = plain
-        steps, axis = self._steps, self._partition_axis
+        # most keys are a slice per axis, within it; what else is legal takes the longer way
+        extents: list[int] = []
+        axis = self._partition_axis
         partition, offset = self._start_partition, self._free_offset
-        for place, start in enumerate(starts):
-            if place == axis:
-                partition += start * steps[place]
-            elif start:
-                offset += start * steps[place]
+        for entry, extent, step in zip(key, self.shape, self._steps):  # noqa: B905 (of one length; a keyword costs)
+            if type(entry) is not slice or entry.step is not None:
+                return indexed(self, key)
+            start = 0 if entry.start is None else entry.start
+            stop = extent if entry.stop is None else entry.stop
+            if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= extent:
+                return indexed(self, key)
+            if start:
+                if len(extents) == axis:
+                    partition += start * step
+                else:
+                    offset += start * step
+            extents.append(stop - start)
         if type(self) is NkiTensor:
-            return NkiTensor(self.allocation, self.dtype, extents, steps, axis, partition, offset)
-        return self._with(extents, steps, axis, partition, offset)
+            return NkiTensor(self.allocation, self.dtype, tuple(extents), self._steps, axis, partition, offset)
+        return self._with(extents, self._steps, axis, partition, offset)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise Unsupported(

@@ -412,11 +412,12 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
         return wide.binary(op, a, b)
     left, right = _operand(a), _operand(b)
     kernel = _BINARY[op]
-    shape, size = left.shape, left.size
+    shape = left.shape
     if shape == right.shape and len(shape) == 2 and (shape[0] == 1 or shape[1] >= _LONG):
-        out = output(out, shape, np.float32)
+        out = np.empty(shape, np.float32) if out is None else output(out, shape, np.float32)
         kernel(left, right, out)
         return out
+    size = left.size
     if size < right.size:
         shape, size = right.shape, right.size
     out = output(out, shape, np.float32)

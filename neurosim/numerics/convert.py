@@ -213,8 +213,7 @@ _NARROW_INT: Final = {
 
 def plain(array: NDArray[T]) -> NDArray[T]:
     """Return the array, or a copy if need be, as kernels are compiled for it: C-contiguous, aligned, writeable."""
-    flags = array.flags
-    return array if flags.c_contiguous and flags.aligned and flags.writeable else array.copy()
+    return array if array.flags.carray else array.copy()
 
 
 def flat(array: Array, bits: Any) -> Array:
