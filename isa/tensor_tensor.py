@@ -19,6 +19,7 @@ from neurosim.rules import Broken, not_both_in_psum, operator_exists, same_eleme
 from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
+_WORDS = (int32, uint32)
 _QUICK = ("add", "multiply", "subtract")
 _NOT_INTEGER = ("divide", "power", "mod", "fmod", "abs_max", "abs_min")
 
@@ -44,8 +45,7 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
         return any(tile.buffer is Memory.psum for tile in self._tiles())
 
     def _is_exact(self) -> bool:
-        words = (int32, uint32)
-        return self.dst.dtype in words and self.data1.dtype in words and self.data2.dtype in words
+        return self.dst.dtype in _WORDS and self.data1.dtype in _WORDS and self.data2.dtype in _WORDS
 
     def _is_bfloat16(self) -> bool:
         return self.dst.dtype == self.data1.dtype == self.data2.dtype == bfloat16

@@ -59,7 +59,7 @@ from neurosim.work import Work
 
 _ALL: Final[Holes] = {}
 """What :meth:`Instruction.written` returns where everything was."""
-_NOT_YET: Final[Any] = ()
+_NOT_YET: Final[Any] = object()
 """In place of what a class has not yet found out of kinds of values."""
 P = ParamSpec("P")
 C = TypeVar("C", bound="type[Instruction]")
@@ -327,9 +327,11 @@ class Instruction(ABC):
         slots: list[int] = []
         origin: HoleOrigin | None = None
         marks = kernel.marks
+        made = len(marks)
         for name, tensor, operand in tensors:
             allocation = tensor.allocation
-            if allocation.index > len(marks) or marks[allocation.index - 1] is not allocation.mark:
+            index = allocation.index
+            if index > made or marks[index - 1] is not allocation.mark:
                 kernel.check_allocation(self.mnemonic, name, tensor)
             storage = allocation.storage
             if operand.is_written:
@@ -355,7 +357,9 @@ class Instruction(ABC):
         caller: FrameType | None,
     ) -> NkiInstruction:
         signature_id, engine, states, usual = signature
-        label = label_of(self)
+        label: str | None = self.name  # type: ignore[attr-defined]
+        if label is not None:
+            label = label_of(self)
         slots, holes, origin = self._take(kernel, tensors)
         if states:
             self._take_states(kernel, engine, states, slots)
@@ -376,7 +380,7 @@ class Instruction(ABC):
         for name, tensor, operand in tensors:
             if operand.is_written:
                 storage = tensor.allocation.storage
-                if spread or written or storage.state != self.state_written or storage.is_plane:
+                if storage.state != self.state_written or spread or written or storage.is_plane:
                     self._mark(tensor, spread.get(name), origin, written.get(name))
         for kind, access in states:
             if access is not Access.READ:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from neurosim.dtypes import bfloat16
@@ -388,7 +389,7 @@ _LONG: Final = 64
 
 
 def _operand(x: Operand) -> F32Array:
-    if isinstance(x, np.ndarray):
+    if isinstance(x, ndarray):
         return plain(x)
     number = np.empty((1, 1), np.float32)
     number[0, 0] = x  # a third of the time of np.array([[x]])
@@ -412,8 +413,8 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
         return wide.binary(op, a, b)
     left, right = _operand(a), _operand(b)
     kernel = _BINARY[op]
-    shape = left.shape
-    if shape == right.shape and len(shape) == 2 and (shape[0] == 1 or shape[1] >= _LONG):
+    shape, other = left.shape, right.shape
+    if len(shape) == len(other) == 2 and (shape[0] == 1 or shape[1] >= _LONG) and other in (shape, (shape[0], 1)):
         out = np.empty(shape, np.float32) if out is None else output(out, shape, np.float32)
         kernel(left, right, out)
         return out

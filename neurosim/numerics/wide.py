@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from neurosim.jit import compiled
@@ -22,7 +23,7 @@ Array = NDArray[Any]
 def is_wide(*operands: Any) -> bool:
     """Return whether one of the operands is a float64 array."""
     for operand in operands:  # all computations ask, and a generator takes twice the time
-        if isinstance(operand, np.ndarray) and operand.itemsize == 8 and operand.dtype.char == "d":
+        if isinstance(operand, ndarray) and operand.itemsize == 8 and operand.dtype.char == "d":
             return True
     return False
 
