@@ -138,6 +138,9 @@ def test_same_bytes_on_larger_sizes():
     assert found[0] == found[1] == found[2]
 
 
+NO_AVX2 = {"NPY_DISABLE_CPU_FEATURES": "AVX512F AVX2 FMA3"}
+ANY_CPU = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+
 #: Each changes one thing that must not matter; how many threads the run then has.
 MATRIX = {
     "two threads": ({"NUMBA_NUM_THREADS": "2"}, 2),
@@ -145,9 +148,19 @@ MATRIX = {
     "another hash seed": ({"NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "1234"}, 1),
     "a hash seed of its own": ({"NUMBA_NUM_THREADS": "2", "PYTHONHASHSEED": "random"}, 2),
     "plain Python": ({"NUMBA_DISABLE_JIT": "1"}, 1),
-    "any CPU": ({"NUMBA_NUM_THREADS": "1", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, 1),
+    "any CPU": ({"NUMBA_NUM_THREADS": "1"} | ANY_CPU, 1),
     "bounds checks": ({"NUMBA_NUM_THREADS": "1", "NUMBA_BOUNDSCHECK": "1"}, 1),
-    "NumPy without AVX2": ({"NUMBA_NUM_THREADS": "1", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX2 FMA3"}, 1),
+    "NumPy without AVX2": ({"NUMBA_NUM_THREADS": "1"} | NO_AVX2, 1),
+}
+
+#: All of that in three processes instead of eight. Where one of these fails, the matrix says which setting it was.
+TOGETHER = {
+    "eight threads, another hash seed, NumPy without AVX2": (
+        {"NUMBA_NUM_THREADS": "8", "PYTHONHASHSEED": "1234"} | NO_AVX2,
+        8,
+    ),
+    "plain Python, a hash seed of its own": ({"NUMBA_DISABLE_JIT": "1", "PYTHONHASHSEED": "random"}, 1),
+    "two threads, any CPU, bounds checks": ({"NUMBA_NUM_THREADS": "2", "NUMBA_BOUNDSCHECK": "1"} | ANY_CPU, 2),
 }
 
 
@@ -156,10 +169,26 @@ def small_reference():
     return hashes(SMALL, {"NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0"})
 
 
-@pytest.mark.parametrize("name", MATRIX)
+def check_on_small_kernels(reference, environment, threads):
+    found, used = run(SMALL, environment, "threads")
+    assert found == reference
+    assert used == threads
+
+
+@pytest.mark.parametrize("name", TOGETHER)
 def test_same_bytes_on_small_kernels(small_reference, name):
     """J1, G7, G8: threads, hash seeds, the compiler, its target and its checks change nothing."""
-    environment, threads = MATRIX[name]
-    found, used = run(SMALL, environment, "threads")
-    assert found == small_reference
-    assert used == threads
+    check_on_small_kernels(small_reference, *TOGETHER[name])
+
+
+def test_the_three_processes_cover_the_matrix():
+    together = [setting for environment, _ in TOGETHER.values() for setting in environment.items()]
+    alone = {setting for environment, _ in MATRIX.values() for setting in environment.items()}
+    assert alone - set(together) == {("NUMBA_NUM_THREADS", "1")}  # which the reference has
+    assert len(together) == len(set(together))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MATRIX)
+def test_same_bytes_with_one_setting_changed(small_reference, name):
+    check_on_small_kernels(small_reference, *MATRIX[name])
