@@ -28,6 +28,7 @@ from typing import Any
 from costs import cases, processes
 from costs.figures import Figure, show, write
 from costs.processes import peak_mib
+from costs.stages import show_stages, stages
 
 CALL_US, RECORD_BYTES = 10.0, 200.0
 """What one more instruction is to take at most, the median over instructions on tiles of one element."""
@@ -159,6 +160,7 @@ def measure_timing(records: int) -> None:
         f"timing {len(short.program)} records again, on a changed chip: {statistics.median(again):.2f} s "
         f"(least {min(again):.2f}), {used:.2f} s of a processor (budget {AGAIN_BUDGET_S:g} for 100,000)"
     )
+    show_stages(stages(lambda: time_program(short.program, slow)))
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/program"
         cases.long_program(records).program.save(path)
@@ -173,15 +175,16 @@ def scheduled(path: str) -> None:
     from neurosim.timing.schedule import schedule
 
     chip = load_chip("trn2")
-    schedule(Program(chip.name, chip.generation), chip, "compiler", throttle=True)  # reads what was compiled
+    schedule(cases.long_program(100).program, chip, "compiler", throttle=True)  # reads what was compiled
     program = Program.load(path)
     start, used = time.perf_counter(), time.process_time()
-    schedule(program, chip, "compiler", throttle=True)
+    steps = stages(lambda: schedule(program, chip, "compiler", throttle=True))
     taken, used = time.perf_counter() - start, time.process_time() - used
     print(
         f"lowering and scheduling {len(program)} records: {taken:.1f} s, {used:.1f} s of a processor "
         f"(budget {TIMING_BUDGET_S:g} for 1,000,000), {peak_mib() / 1024:.2f} GiB (budget {TIMING_BUDGET_GIB:g})"
     )
+    show_stages(steps)
 
 
 def measure_trace(records: int) -> None:

@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 
 from neurosim.chip import Chip
 from neurosim.program import Program
-from neurosim.timing.events.tables import Table, Tables
+from neurosim.timing.events.arranging import arrange, count_ops
+from neurosim.timing.events.tables import Tables
 from neurosim.timing.passes import Compiled
 from neurosim.timing.schedule import Scheduled
 from neurosim.timing.timeline import (
     ENGINES,
     OP_DTYPE,
     Ints,
-    Op,
     Stall,
     Timeline,
     accounts,
-    arrange,
     least_ps,
     unit_names,
 )
@@ -47,12 +46,10 @@ def timelines(
     signatures = np.array(compiled.program.signature_ids, dtype=np.int64)
     left_out, columns = _by_record(compiled, tables)
     owner_of_left_out = owners[np.searchsorted(compiled.records, compiled.stand_ins[left_out])]
-    logs = [np.asarray(tables.ops)[: tables.totals[0].ops], np.asarray(tables.moves)[: tables.totals[0].moves]]
     result = {}
     for index, core in enumerate(cores):
         executed = np.flatnonzero(owners == index)
-        ops = arrange(_ops(*(log if len(cores) == 1 else log[owners[log["record"]] == index] for log in logs)))
-        ops["record"] = compiled.records[ops["record"]]
+        ops, totals_ps = _ops(tables, compiled.records, index, len(names))
         makespan_ps = max(int(every.complete_ps[executed].max(initial=0)), int(ops["end_ps"].max(initial=0)))
         result[core] = Timeline(
             core=core,
@@ -63,7 +60,7 @@ def timelines(
             launch_ps=launch_ps,
             units=names,
             ops=ops,
-            engines=accounts(ops, names, makespan_ps),
+            engines=accounts(totals_ps, names, makespan_ps),
             records=compiled.records[executed],
             left_out=left_out[owner_of_left_out == index],
             compiled=compiled,
@@ -91,25 +88,16 @@ def _by_record(compiled: Compiled, tables: Tables) -> tuple[Ints, dict[str, Any]
     return left_out, columns
 
 
-def _ops(done: Table, moves: Table) -> NDArray[Any]:
-    """Return ops of engines and of DMA engines, by unit and start; a row of ``moves`` may stand for several engines.
-
-    Both logs are in order of start for each unit.
-    """
-    counts = moves["count"].astype(np.int64)
-    ends = np.cumsum(counts)
-    mover = np.arange(counts.sum()) + np.repeat(moves["engine"] - ends + counts, counts)
-    unit = np.concatenate([done["unit"] % len(ENGINES), len(ENGINES) + mover]).astype(np.int16)
-    source = np.concatenate([np.arange(len(done)), np.repeat(len(done) + np.arange(len(moves)), counts)])
-    order = np.argsort(unit, kind="stable")
-    source = source[order]
-    ops = np.zeros(len(source), dtype=OP_DTYPE)
-    ops["unit"] = unit[order]
-    for name in ("record", "start_ps", "end_ps", "held_ps"):
-        ops[name] = np.concatenate([done[name], moves[name]])[source]
-    for name, value in (("kind", Op.TRANSFER), ("reason", Stall.DESCRIPTORS)):
-        ops[name] = np.concatenate([done[name], np.full(len(moves), value)])[source]
-    return ops
+def _ops(tables: Tables, numbers: Ints, core: int, units: int) -> tuple[NDArray[Any], Ints]:
+    """Return a core's ops by unit and start, and by unit their totals: waiting by reason, and work behind these."""
+    done, moves = tables.ops[: tables.totals[0].ops], tables.moves[: tables.totals[0].moves]
+    counts = np.zeros(units, dtype=np.int64)
+    count_ops(done, moves, tables.records, core, counts)
+    ops = np.empty(int(counts.sum()), dtype=OP_DTYPE)
+    totals_ps = np.zeros((units, len(Stall) + 1), dtype=np.int64)
+    places, reached_ps = np.cumsum(counts) - counts, np.zeros(units, dtype=np.int64)
+    arrange(done, moves, tables.records, numbers, core, places, reached_ps, ops.view(np.recarray), totals_ps)
+    return ops, totals_ps
 
 
 def _totals(program: Program, chip: Chip, signatures: Ints) -> dict[str, Any]:

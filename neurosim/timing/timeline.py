@@ -189,35 +189,15 @@ def unit_names(chip: Chip) -> tuple[str, ...]:
     return (*ENGINES, *(f"dma{index}" for index in range(chip.dma.engines)))
 
 
-def arrange(ops: NDArray[Any]) -> NDArray[Any]:
-    """Fill in ``stall_ps`` and ``busy_ps`` of ops, by unit and start, from their starts and ends."""
-    borders = np.flatnonzero(np.diff(ops["unit"])) + 1
-    for part in np.split(ops, borders):
-        if not len(part):
-            continue
-        reached = np.zeros(len(part), dtype=np.int64)  # up to when the unit was occupied before each op
-        reached[1:] = np.maximum.accumulate(part["end_ps"])[:-1]
-        part["stall_ps"] = np.maximum(part["start_ps"] - reached, 0)
-        alone = part["end_ps"] - np.maximum(part["start_ps"], reached)
-        part["held_ps"] = np.minimum(part["held_ps"], np.maximum(alone, 0))
-        part["busy_ps"] = np.maximum(alone, 0) - part["held_ps"]
-    return ops
-
-
 def held_reasons(units: Ints) -> Ints:
     """Return, by op, what ``held_ps`` waited for, from the index of its unit."""
     return np.where(units < len(ENGINES), int(Stall.THROTTLE), int(Stall.BANDWIDTH))
 
 
-def accounts(ops: NDArray[Any], units: tuple[str, ...], makespan_ps: int) -> dict[str, Account]:
-    """Add up arranged ops into an account per unit."""
-    totals = np.zeros((len(units), len(Stall)), dtype=np.int64)
-    np.add.at(totals, (ops["unit"], ops["reason"]), ops["stall_ps"])
-    np.add.at(totals, (ops["unit"], held_reasons(ops["unit"])), ops["held_ps"])
-    busy = np.zeros(len(units), dtype=np.int64)
-    np.add.at(busy, ops["unit"], ops["busy_ps"])
+def accounts(totals_ps: Ints, units: tuple[str, ...], makespan_ps: int) -> dict[str, Account]:
+    """Return an account per unit, from its waiting by reason and its work behind that."""
     result = {}
-    for name, stalls, working in zip(units, totals.tolist(), busy.tolist(), strict=True):
+    for name, (*stalls, working) in zip(units, totals_ps.tolist(), strict=True):
         stall_ps = dict(zip(REASONS[1:], stalls[1:], strict=True))
         result[name] = Account(working, stall_ps, makespan_ps - working - sum(stalls))
     return result

@@ -72,3 +72,31 @@ def test_the_table_is_replaced(tmp_path, capsys):
     page.write_text("no markers", encoding="utf-8")
     with pytest.raises(SystemExit, match="missing"):
         write(page, figures, "a machine")
+
+
+def test_the_steps_of_timing_are_measured_where_they_are_taken():
+    from costs.cases import long_program
+    from costs.stages import STAGES, stages
+
+    from neurosim.timing import time
+
+    result = long_program(900)
+    before = {name: getattr(module, name) for module, name in STAGES.values()}
+    assert list(stages(lambda: time(result.program, result.chip))) == list(STAGES)
+    assert {name: getattr(module, name) for module, name in STAGES.values()} == before
+
+
+def test_what_depends_on_the_program_alone_is_worked_out_once(monkeypatch):
+    from costs.cases import long_program
+
+    from neurosim import dependences, lifetimes
+    from neurosim.timing import passes, time
+
+    result = long_program(9000)
+    slow = result.chip.replace(tensor__clock_ghz=result.chip.tensor.clock_ghz / 2, sbuf__partition_bytes=1 << 16)
+    expected = time(result.program.copy(), slow)[0].makespan_ps
+    assert time(result.program, result.chip.replace(sbuf__partition_bytes=1 << 16))[0].makespan_ps < expected
+    worked_out = ((dependences, "_compute"), (lifetimes, "_compute"), (lifetimes, "_Walk"), (passes, "_compile"))
+    for module, name in worked_out:
+        monkeypatch.setattr(module, name, None)  # calling it raises
+    assert time(result.program, slow)[0].makespan_ps == expected
