@@ -70,6 +70,7 @@ def _cache_key(package: Path) -> str:
     """
     digest = hashlib.sha256()
     for path in (Path(__file__), *sorted(package.glob("*.py"))):
+        digest.update(path.name.encode())
         digest.update(path.read_bytes())
     cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     versions = _numba.__version__, np.__version__, platform.python_version()
@@ -134,6 +135,26 @@ def _our_cache(folder: Path) -> Iterator[None]:
         _config.CACHE_DIR = before
 
 
+class _Place(_numba.core.caching.UserProvidedCacheLocator):  # type: ignore[misc,unused-ignore]
+    """Where a function's machine code lies: in our folder itself, whose name says what the sources hold.
+
+    numba would name a folder below it by the path of the sources, and stamp files with their age: then a second
+    checkout, or one that was moved, would compile everything again.
+    """
+
+    def get_cache_path(self) -> str:
+        """Return the folder that ``_our_cache`` points at while the function's files are named."""
+        return str(Path(self._cache_path).parent)
+
+    def get_source_stamp(self) -> str:
+        """Return what a change of the sources would change, were it not in the folder's name."""
+        return ""
+
+
+class _Files(_numba.core.caching.CompileResultCacheImpl):  # type: ignore[misc,unused-ignore]
+    _locator_classes = (_Place,)
+
+
 class _MachineCode(_numba.core.caching.FunctionCache):  # type: ignore[misc,unused-ignore]
     """A function's machine code on disk, which runs without what a compiler needs.
 
@@ -141,6 +162,8 @@ class _MachineCode(_numba.core.caching.FunctionCache):  # type: ignore[misc,unus
     Where nothing is found, its compiler does so itself. Nor does a process call most functions: who asks first for what
     numba keeps of a file (any attribute) has it made.
     """
+
+    _impl_class = _Files
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
         self._later = function, folder

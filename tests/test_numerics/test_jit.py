@@ -173,6 +173,25 @@ def test_processes_that_compile_at_once_share_the_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_the_same_sources_elsewhere_have_the_same_machine_code(tmp_path: Path) -> None:
+    """A second checkout, or one that was moved, compiles nothing again, however old its files are."""
+    hits = []
+    for place in ("here", "there"):
+        package = tmp_path / place / "package"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        source = package / "kernels.py"
+        source.write_text("from neurosim.jit import compiled\n\n\n@compiled\ndef double(x):\n    return 2 * x\n")
+        os.utime(source, (len(hits), len(hits)))
+        program = (
+            f"import sys; sys.path.insert(0, {str(package.parent)!r});"
+            "from package.kernels import double; print(double(21), double.stats.cache_hits.total())"
+        )
+        hits.append(run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path / "cache")).stdout.split())
+    assert hits == [["42", "0"], ["42", "1"]]
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 def test_a_callee_that_changed_in_another_file_is_seen(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
