@@ -7,7 +7,7 @@ long the simulator itself took is never part of a summary.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 SCHEMA = "neurosim.summary/1"
 """Changes when a field changes its meaning or disappears; new fields do not change it."""
@@ -201,10 +201,14 @@ class ProvenanceSummary(TypedDict):
 
 
 class LeftOutSummary(TypedDict):
-    """What a compiler leaves out, as it is on the chip already: loads, and the bytes that they would read from HBM."""
+    """What a compiler leaves out, as it is on the chip already.
+
+    ``loads``, and the bytes that they would read from HBM; ``products`` of arithmetic, of kernels of NKI 0.1.
+    """
 
     loads: int
     read_bytes: int
+    products: NotRequired[int]
 
 
 class CoreSummary(TypedDict):

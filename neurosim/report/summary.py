@@ -198,13 +198,17 @@ def _left_out(program: Program, timelines: Sequence[Timeline]) -> LeftOutSummary
     records = np.concatenate([timeline.left_out for timeline in timelines])
     ids = np.array(program.signature_ids, dtype=np.int64)[records]
     counts = np.bincount(ids, minlength=len(program.signatures)).tolist()
-    read = sum(
-        count * item.read_bytes
+    loads = [
+        (count, item.read_bytes)
         for signature, count in zip(program.signatures, counts, strict=True)
         for item in signature.work
         if isinstance(item, Transfer)
-    )
-    return {"loads": len(records), "read_bytes": read}
+    ]
+    read_bytes = sum(count * size_bytes for count, size_bytes in loads)
+    left_out: LeftOutSummary = {"loads": sum(count for count, _ in loads), "read_bytes": read_bytes}
+    if left_out["loads"] < len(records):
+        left_out["products"] = len(records) - left_out["loads"]
+    return left_out
 
 
 def _makespan_ps(timelines: Sequence[Timeline]) -> int:

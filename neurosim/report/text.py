@@ -115,12 +115,14 @@ def _hbm(summary: Summary) -> str:
 
 
 def _left_out(summary: Summary) -> str:
-    """Say what a compiler would not load again."""
-    left_out = summary["left_out"]
-    if not left_out["loads"]:
-        return ""
-    loads = "1 load" if left_out["loads"] == 1 else f"{left_out['loads']} loads"
-    return f"; {loads} of {units.decimal(left_out['read_bytes'], 'B')} left out, on the chip already"
+    """Say what a compiler would not load again, or compute."""
+    left_out, parts = summary["left_out"], []
+    if left_out["loads"]:
+        loads = "1 load" if left_out["loads"] == 1 else f"{left_out['loads']} loads"
+        parts.append(f"{loads} of {units.decimal(left_out['read_bytes'], 'B')}")
+    if left_out.get("products"):
+        parts.append("1 product" if left_out["products"] == 1 else f"{left_out['products']} products")
+    return f"; {' and '.join(parts)} left out, on the chip already" if parts else ""
 
 
 def _roofline(summary: Summary) -> str:

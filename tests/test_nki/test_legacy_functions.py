@@ -261,13 +261,13 @@ def test_random_numbers_repeat_with_their_seed():
     ("dtype", "columns", "instructions"),
     [
         (np.float32, 300, ["memset", "nc_matmul"]),
-        (np.float32, 2048, ["memset", *["nc_matmul"] * 4]),
-        (np.float32, 2049, ["memset", *["nc_matmul", "tensor_copy"] * 5]),
+        (np.float32, 512, ["memset", "nc_matmul"]),
+        (np.float32, 513, ["memset", *["nc_matmul", "tensor_copy"] * 2]),
         (np.int32, 300, ["dma_copy"]),
     ],
 )
 def test_broadcasting_along_partitions(dtype, columns, instructions):
-    """Float32 is multiplied by ones, in PSUM where it takes half of that at most; the rest goes by DMA."""
+    """Float32 is multiplied by ones, in PSUM where it fits into a bank; the rest goes by DMA."""
 
     @nki.jit
     def kernel(x):

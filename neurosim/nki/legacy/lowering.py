@@ -222,14 +222,19 @@ def written_of(value: Tensor) -> Boxes | None:
 
 
 def _by_ones(run: Run, row: NkiTensor, partitions: int) -> NkiTensor:
-    """Return a float32 row on many partitions, multiplied by ones: in PSUM where it takes at most half of that."""
+    """Return a float32 row on many partitions, multiplied by ones: in PSUM where it fits into one bank.
+
+    A longer one is copied to SBUF piece by piece. Seen in scans over states, with 1024 columns in place of 512:
+    Scalar of trn2 is busy for 340 us longer, as long as 896 copies of 512 columns (Jerry2423/kda-for-trainium@90770f2,
+    mamba_v2_w1024), and trn1 takes 4.4 ms in place of 3.3 (AWS fused-mamba tutorial, v2 and v3 with 1024).
+    """
     ones = run.ones.get(partitions)
     if ones is None:
         ones = run.ones[partitions] = run.kernel.allocate((1, partitions), float32, Memory.sbuf)
         isa.memset(dst=ones, value=1.0)
     psum = run.kernel.chip.psum
     columns, step = math.prod(row.shape[1:]), psum.bank_bytes // float32.size_bytes
-    is_small = columns <= psum.banks // 2 * step
+    is_small = columns <= step
     made = run.kernel.allocate((partitions, *row.shape[1:]), float32, Memory.psum if is_small else Memory.sbuf)
     flat, target = row.reshape((1, columns)), made.reshape((partitions, columns))
     for first in range(0, columns, step):

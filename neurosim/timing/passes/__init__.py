@@ -4,7 +4,8 @@ Values never depend on them, and neither do errors: they work on the record of a
 rule with its evidence in its module, taken where the record proves it legal:
 
 1. :mod:`~neurosim.timing.passes.renaming`: a tile that is overwritten as a whole is another tile from then on;
-2. :mod:`~neurosim.timing.passes.reuse`: what is on the chip already is neither loaded nor computed again.
+2. :mod:`~neurosim.timing.passes.reuse`: what is on the chip already is not loaded again, and in kernels of NKI 0.1
+   not computed again either.
 
 What is left is a program like any other, which is lowered and scheduled. ``schedule="reorder"`` does without them.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,6 +86,24 @@ class Columns:
         return Columns(
             operands.record, operands.storage, operands.offset, role, low, low + span, first, last, solid > 0
         )
+
+
+def free(program: Program, wanted: Callable[[Signature], bool]) -> Bools:
+    """Return, by record, whether its signature is wanted, and neither a block nor an edge of the kernel holds it."""
+    signatures = np.array(program.signature_ids, dtype=np.int64)
+    result: Bools = np.array([wanted(signature) for signature in program.signatures], dtype=bool)[signatures]
+    result &= np.array(program.blocks, dtype=np.int64) < 0
+    if program.edges:
+        result[np.array(program.edges, dtype=np.int64).reshape(-1)] = False
+    return result
+
+
+def alike(program: Program) -> tuple[Ints, Ints, Ints]:
+    """Return, by record, what two that do the same have in common: signature, core, trip of loops on the device."""
+    signatures, cores, trips = (
+        np.array(column, dtype=np.int64) for column in (program.signature_ids, program.cores, program.trip_ids)
+    )
+    return signatures, cores, trips
 
 
 def is_whole(signature: Signature) -> bool:

@@ -15,8 +15,8 @@ program order, within the same share; the rest is for loads that run ahead. What
 - Products of 4096 × 8192 by 8192 × 8192 in bfloat16 (trn1, 67 and 134 MB) take as long as all their loads, even those
   of rows of blocks that would fit for a while.
 
-Arithmetic is never left out, although a compiler may do that, too: a profile of a scan over states (trn1) shows every
-instruction of its source, also a product that each trip of the loop computes again from the same tiles.
+Of kernels of NKI 0.1, arithmetic is left out in the same way (:mod:`~neurosim.timing.passes.products`); what newer
+compilers do is not known.
 
 Left alone are loads in ``no_reorder`` blocks and with edges of their own, loads at an index, and what a loop on the
 device loads: its trips are one code.
@@ -32,7 +32,9 @@ from neurosim.engines import Memory
 from neurosim.program import Access, Program, Signature
 from neurosim.storages import Storages
 from neurosim.timing.passes.keeping import keep
-from neurosim.timing.passes.operands import READ, Bools, Columns, Ints, is_whole
+from neurosim.timing.passes.operands import READ, Bools, Columns, Ints, alike, free, is_whole
+from neurosim.timing.passes.products import products
+from neurosim.versions import NKI_0_1
 from neurosim.work import Transfer
 
 KEPT_SHARE: Final = 0.75
@@ -111,6 +113,8 @@ def reused(program: Program, columns: Columns, storages: Ints, infos: Storages, 
     """
     instead = np.arange(len(infos))
     loads = _loads(program, columns, storages)
+    if program.nki_version == NKI_0_1:
+        loads = _with_products(loads, program, columns, storages)
     if int(loads.names.max(initial=-1)) + 1 == len(loads.names):  # none brings what another one brought
         return Reused(np.arange(len(program)), storages)
     lives = _lives(program, columns, storages, infos)
@@ -127,15 +131,7 @@ def reused(program: Program, columns: Columns, storages: Ints, infos: Storages, 
 
 def _loads(program: Program, columns: Columns, storages: Ints) -> _Loads:
     """Find the loads that may be left out, and give the same name to those that bring the same."""
-    signatures, cores, trips, blocks = (
-        np.array(column, dtype=np.int64)
-        for column in (program.signature_ids, program.cores, program.trip_ids, program.blocks)
-    )
-    is_load = np.array([_is_load(signature) for signature in program.signatures], dtype=bool)[signatures]
-    is_load &= blocks < 0
-    if program.edges:
-        is_load[np.array(program.edges, dtype=np.int64).reshape(-1)] = False
-    mine = is_load[columns.record]
+    mine = free(program, _is_load)[columns.record]
     is_read = columns.role == READ
     reads, writes = np.flatnonzero(mine & is_read), np.flatnonzero(mine & ~is_read)
     record, source = columns.record[writes], storages[reads]
@@ -143,8 +139,20 @@ def _loads(program: Program, columns: Columns, storages: Ints) -> _Loads:
     stores = np.flatnonzero(~is_read & ~mine)
     keys = np.sort(storages[stores] * len(program) + columns.record[stores])
     version = np.searchsorted(keys, source * len(program) + record)
-    same = (signatures[record], cores[record], trips[record], version, source)
+    same = (*(each[record] for each in alike(program)), version, source)
     return _Loads(writes, source, _named(*same, columns.offset[reads], columns.offset[writes]))
+
+
+def _with_products(loads: _Loads, program: Program, columns: Columns, storages: Ints) -> _Loads:
+    """Return loads and what is computed, in program order. Each product that is new is a source of its own."""
+    found = products(program, columns, storages)
+    rows = np.concatenate([loads.rows, found.rows])
+    order = np.argsort(rows, kind="stable")
+    names = _named(*found.keys)
+    _, firsts = np.unique(names, return_index=True)
+    sources = np.concatenate([loads.sources, storages[found.rows[firsts]][names]])
+    names = np.concatenate([loads.names, names + int(loads.names.max(initial=-1)) + 1])
+    return _Loads(rows[order], sources[order], names[order])
 
 
 def _is_load(signature: Signature) -> bool:
