@@ -52,6 +52,11 @@ class Figure:
     source: str
     standing: str
 
+    @property
+    def may_be_zero(self) -> bool:
+        """Whether a chip may have 0 of it: no latency, but not no bandwidth."""
+        return self.unit in _MAY_BE_ZERO
+
 
 def _in(unit: str) -> Any:
     """A field whose figure must have this unit."""

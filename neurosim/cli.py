@@ -178,6 +178,8 @@ def profile(
     changes = parsed(what_if or [])
     part = Part(first_us, last_us, engine or (), line or ())
     outputs = Outputs(json_file, perfetto, html, csv, parquet, save, part).check()
+    _check_part(part, chip)
+    part.check_lines(Path(kernel.rpartition(":")[0]))
     positional, named = parse_arguments(arguments or [], seed, values=values)
     with _users_errors(str(Path(kernel.rpartition(":")[0]).resolve())):
         function = load_kernel(kernel)
@@ -259,6 +261,7 @@ def time(
     outputs = Outputs(json_file, perfetto, html, csv, parquet, None, part).check()
     overhead = _launch_overhead(launch)
     result = reopen(program_file, chip, launch_overhead=overhead, schedule=schedule, throttle=throttle)
+    _check_part(part.check_program(result.program), result.chip)
     _tell(result, outputs, sensitivity=sensitivity, advice=advice, what_if=changes)
 
 
@@ -325,6 +328,15 @@ def check(
     print(f"{file}: {count}{more if unlisted and not strict else ''}")
     if findings:
         raise typer.Exit(1)
+
+
+def _check_part(part: Part, chip: str | Chip | None) -> None:
+    """Refuse engines that a chip does not have before anything runs on it."""
+    if part.engines:
+        from neurosim.devices import load_chip
+        from neurosim.timing.timeline import unit_names
+
+        part.check_engines(unit_names(load_chip(chip)))
 
 
 def _launch_overhead(name: LaunchName) -> LaunchOverhead:

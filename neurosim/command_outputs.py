@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from neurosim.errors import ConfigurationError
 from neurosim.writing import write_json
 
 if TYPE_CHECKING:
+    from neurosim.program import Program
     from neurosim.result import Result
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON, too.")]
@@ -75,6 +77,57 @@ class Part:
             raise ConfigurationError(
                 f"{given}: this says what goes into a trace, and no trace is written", advice="add --perfetto FILE"
             )
+        last_us = math.inf if self.last_us is None else self.last_us
+        if not (0 <= self.first_us < math.inf and self.first_us < last_us) or self.last_us == math.inf:
+            raise ConfigurationError(
+                f"there is no time from {self.first_us:g} to {last_us:g} µs",
+                advice="begin at 0 or later, and end after that; leave --last-us out for the end",
+            )
+        return self
+
+    def check_engines(self, units: Sequence[str]) -> Part:
+        """Return this, or refuse engines that a chip does not have, whatever runs on it.
+
+        Raises:
+            ConfigurationError: there is no such engine.
+        """
+        from neurosim.report.perfetto import check_engines
+
+        check_engines(self.engines, units)
+        return self
+
+    def check_program(self, program: Program) -> Part:
+        """Return this, or refuse lines that a program does not have.
+
+        Raises:
+            ConfigurationError: no instruction comes from one of them.
+        """
+        from neurosim.report.perfetto import check_lines
+
+        check_lines(self.lines, program)
+        return self
+
+    def check_lines(self, kernel: Path) -> Part:
+        """Return this, or refuse lines that a kernel's file does not have; what other files have shows in the run.
+
+        Raises:
+            ConfigurationError: the number is none, or the file ends before.
+        """
+        source = kernel.resolve()
+        for text in self.lines:
+            file, colon, number = text.rpartition(":")
+            if not colon:
+                continue
+            if not number.isascii() or not number.isdecimal():
+                raise ConfigurationError(f"--line {text}: {number!r} is no line", advice="write FILE or FILE:LINE")
+            if source.is_file() and (source.as_posix() == file or source.as_posix().endswith("/" + file)):
+                count = len(source.read_bytes().splitlines())
+                if not 0 < int(number) <= count:
+                    raise ConfigurationError(
+                        f"--line {text}: no instruction comes from there",
+                        numbers=(f"{source.name} has {count} lines",),
+                        advice="write FILE or FILE:LINE",
+                    )
         return self
 
     def options(self) -> dict[str, Any]:

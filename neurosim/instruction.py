@@ -206,7 +206,7 @@ class Instruction(ABC):
                 parts[place] = tensor._key or tensor.key  # asked before, mostly
             try:
                 found = kernel.signatures.get(key := tuple(parts))
-            except TypeError:  # an array: rules say whether that is allowed
+            except (TypeError, ValueError):  # an array: rules say whether that is allowed
                 tiles = None
         if tiles is None:
             key, tensors = self._look_closely(kernel)
@@ -263,7 +263,7 @@ class Instruction(ABC):
         key += (given, kinds)
         try:
             hash(found := tuple(key))
-        except TypeError:  # a list within a tuple, an array: rules say whether that is allowed
+        except (TypeError, ValueError):  # a list within a tuple, an array: rules say whether that is allowed
             found = tuple([freeze(entry) for entry in key])
         return found, tensors
 

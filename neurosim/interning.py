@@ -32,7 +32,12 @@ def freeze(value: Any) -> Hashable:
     """Return lists as tuples, so that parameters can be compared and hashed."""
     if isinstance(value, (list, tuple)):
         return tuple(freeze(entry) for entry in value)
-    return value if isinstance(value, Hashable) else repr(value)
+    try:
+        hash(value)
+    except (TypeError, ValueError):  # a memoryview says that it can be hashed, and some can
+        return repr(value)
+    hashed: Hashable = value
+    return hashed
 
 
 def pattern(role: str, tensor: NkiTensor, access: Access) -> Pattern:

@@ -13,6 +13,28 @@ if TYPE_CHECKING:
     from neurosim.report.schema import Summary
     from neurosim.result import Result
 
+FACTORS = (
+    "hbm_bandwidth",
+    "dma_bandwidth",
+    "dma_latency",
+    "dma_issue",
+    "descriptor_overhead",
+    "queue_depth",
+    "semaphore_latency",
+    "loop_overhead",
+    "register_latency",
+    "core_latency",
+    "sbuf_space",
+    "psum_space",
+    "table_load",
+    "activation_latency",
+    "load_stationary",
+)
+"""Words of :func:`neurosim.timing.what_if.words`, which are of no engine; in the help, before a chip is loaded."""
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd")
+OF_ENGINES = ("ENGINE_clock", "ENGINE_latency", "ENGINE_overhead", "ENGINE_rate")
+
 Limits = Annotated[
     bool,
     typer.Option(
@@ -24,8 +46,11 @@ Changes = Annotated[
     typer.Option(
         "--what-if",
         metavar="NAME=VALUE[,…]",
-        help="Time the program again with changes: dma_bandwidth=2, throttle=off, matmul=bfloat16, without=FILE:LINE; "
-        "repeatable, each by itself.",
+        help="Time the program again with changes; repeatable, each by itself. A factor on figures of one kind: "
+        f"{', '.join(FACTORS)}, and {', '.join(OF_ENGINES)} of an ENGINE ({', '.join(ENGINES)}), as in vector_clock=2. "
+        "A figure of the chip in its unit: dma.queue_depth=16. Else: throttle=off, schedule=program, overwrites=off "
+        "(a buffer for each contents of a tile), matmul=bfloat16 (in place of float32), without=FILE:LINE (no time for "
+        "a line's instructions; may be there several times).",
     ),
 ]
 
@@ -50,9 +75,12 @@ def _changes(text: str) -> dict[str, Any]:
                 f"--what-if {text}: {item.strip()!r} is no change",
                 advice="give names with values, as in dma_bandwidth=2 or dma_latency=0,throttle=off",
             )
-        if name in found:
+        if name == "without":
+            found[name] = (*found.get(name, ()), _value(value))
+        elif name in found:
             raise ConfigurationError(f"--what-if {text}: {name} is there twice", advice="give it a value of its own")
-        found[name] = _value(value)
+        else:
+            found[name] = _value(value)
     return found
 
 

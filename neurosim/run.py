@@ -32,6 +32,7 @@ from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.lanes import Lanes
 from neurosim.lifetimes import SPILLS, check_capacity
+from neurosim.no_tensors import no_tensor
 from neurosim.program import Program
 from neurosim.replay import (
     LIBRARY,
@@ -417,6 +418,11 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
                 check_left(kernel)
             except NeurosimError as error:  # views know nothing of the kernel that makes them
                 raise error.at(where_raised(error)) from error.__cause__
+            except (AttributeError, TypeError, IndexError) as error:
+                found = no_tensor(error, own.arguments, function.__name__)
+                if found is None:
+                    raise
+                raise found.at(where_raised(error)) from error
             check_same(results[0], results[-1], function.__name__)
     return results[0]
 

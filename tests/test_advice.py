@@ -263,6 +263,13 @@ def test_a_rule_speaks_of_one_kernel_and_not_of_its_twin(rule: str) -> None:
     assert found.places, "no line is named"
 
 
+def test_the_tile_that_is_waited_for_is_named() -> None:
+    assert (
+        " for old contents of tiles, before test_advice.py:"
+        in spoken(run(*PAIRS["single_buffer"][0]))["single_buffer"].text
+    )
+
+
 def test_every_rule_has_its_pair() -> None:
     names = {
         each.rule

@@ -93,7 +93,53 @@ CASES = [
     (("profile", "k.py:double", ARRAY, "--perfetto", "x", "--engine", "pool"), "there is no engine 'pool'"),
     (("profile", "k.py:double", ARRAY, "--perfetto", "x", "--line", "a.py:1"), "no instruction comes from a.py:1"),
     (("profile", "k.py:double", ARRAY, "--line", "k.py:9"), "no trace is written"),
+    (("time", "p.nsim", "--perfetto", "x", "--line", "k.py:2"), "no instruction comes from k.py:2"),
+    (("time", "p.nsim", "--perfetto", "x", "--engine", "dma16"), "there is no engine 'dma16'"),
+    *(
+        (("profile", "k.py:double", ARRAY, "--what-if", change), message)
+        for change, message in (
+            ("without=k.py", "every instruction comes from k.py: without it, nothing would be left to time"),
+            ("without=k.py:11,without=k.py:99", "no instruction comes from k.py:99"),
+            ("throttle=off,throttle=on", "throttle is there twice"),
+            ("hbm_bandwidth=0", "give a number above 0"),
+            ("hbm_bandwidth=-1", "give a number above 0"),
+            ("dma_latency=-1", "give a number of 0 or more"),
+        )
+    ),
 ]
+
+PARTS = [
+    (("--line", "k.py:99"), "--line k.py:99: no instruction comes from there\n  k.py has 13 lines"),
+    (("--line", "k.py:0"), "--line k.py:0: no instruction comes from there"),
+    (("--line", "k.py:x"), "'x' is no line"),
+    (("--engine", "pool"), "there is no engine 'pool'"),
+    (("--first-us", "-1"), "there is no time from -1 to inf µs"),
+    (("--first-us", "nan"), "there is no time from nan to inf µs"),
+    (("--first-us", "5", "--last-us", "3"), "there is no time from 5 to 3 µs"),
+    (("--last-us", "inf"), "leave --last-us out"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), PARTS, ids=[" ".join(words) for words, _ in PARTS])
+def test_parts_of_a_trace_are_refused_before_anything_runs(
+    words: tuple[str, ...], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("neurosim.profile", None)  # calling it would raise
+    code, out, err = command("profile", "k.py:double", ARRAY, "--perfetto", "x.json", *words)
+    assert (code, out) == (1, "")
+    assert message in err
+
+
+def test_several_lines_can_be_left_out_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    what_if = ("--what-if", "without=k.py:11", "--what-if", "without=k.py:11,without=k.py:12")
+    code, out, _ = command("profile", "k.py:double", ARRAY, *what_if, "--json", "-")
+    assert code == 0
+    one, both = json.loads(out[out.index("\n{") :])["what_if"]
+    assert both["text"] == "without=k.py:11 and k.py:12"
+    assert both["changes"] == {"without": ["k.py:11", "k.py:12"]}
+    assert both["after_ps"] < one["after_ps"]
 
 
 @pytest.mark.parametrize(("words", "message"), CASES, ids=[" ".join(words) for words, _ in CASES])

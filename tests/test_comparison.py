@@ -16,7 +16,7 @@ from neurosim import cli
 from neurosim.comparison.alignment import Place, aligned
 from neurosim.comparison.changes import Diff
 from neurosim.comparison.page import NOTEBOOK_LINES
-from neurosim.comparison.why import headline, why_line
+from neurosim.comparison.why import headline, why_engine, why_line
 from neurosim.errors import ConfigurationError
 from neurosim.loading import load_kernel, packaged_kernel
 
@@ -120,6 +120,19 @@ def test_a_run_against_itself_has_no_change(tiled: neurosim.Result) -> None:
     assert "Both take " in str(found)
     assert "No line moved." in str(found)
     assert "no line moved" in found._repr_html_()
+
+
+def test_text_of_a_run_against_itself_says_that_nothing_moved(tiled: neurosim.Result) -> None:
+    text = neurosim.diff(tiled, tiled).text()
+    assert "No engine's time moved.\nNo line moved.\n" in text
+    assert "+0 ns went" not in text
+
+
+def test_an_engines_row_adds_up() -> None:
+    causes_ps = {"work": 50_000.0, "overhead": -20_000.0, "overwrite": 9_000.0, "edge": 2_000.0, "results": -1_000.0}
+    assert why_engine(causes_ps).endswith(", 2 others +1.00 ns")
+    assert why_engine({**dict(list(causes_ps.items())[:4])}).endswith(", 1 other +2.00 ns")
+    assert "other" not in why_engine(dict(list(causes_ps.items())[:3]))
 
 
 def test_the_way_back_has_the_other_sign(rungs: Diff) -> None:

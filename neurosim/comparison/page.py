@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import neurosim
-from neurosim.comparison.text import figures, notes, place_text, shown_lines
+from neurosim.comparison.text import engines_title, figures, notes, place_text, shown_lines
 from neurosim.comparison.why import headline, signed, why_engine, why_line
 from neurosim.errors import ConfigurationError
 from neurosim.report.colors import CAUSE_COLORS, CAUSES_IN_ORDER
@@ -60,7 +60,7 @@ def _rendered(diff: Diff, count: int | None) -> str:
         headline=headline(diff),
         setup=diff.setup,
         figures=figures(diff),
-        change=signed(diff.change_ps),
+        engines_title=engines_title(diff),
         colors=_colors(diff),
         words=words,
         engines=[_engine(diff, name, longer) for name in diff.engines],

@@ -103,11 +103,22 @@ def _figures(diff: Diff) -> Table:
     return table
 
 
-def _engines(diff: Diff) -> Table:
+def engines_title(diff: Diff) -> str:
+    """Return what a table says of the engines' times by cause, B less A."""
+    if not any(diff.engines.values()):
+        return "No engine's time moved."
+    if not diff.change_ps:
+        return "what moved on each engine, and adds up to nothing"
+    return f"where the {signed(diff.change_ps)} went, on each engine"
+
+
+def _engines(diff: Diff) -> RenderableType:
     """Each engine's time by cause, B less A; on each it adds up to the change of the makespan."""
+    if not any(diff.engines.values()):
+        return Text(engines_title(diff))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("engine", no_wrap=True)
-    table.add_column(f"where the {signed(diff.change_ps)} went, on each engine", overflow="fold")
+    table.add_column(engines_title(diff), overflow="fold")
     for name, causes in diff.engines.items():
         if causes:
             table.add_row(name, why_engine(causes))

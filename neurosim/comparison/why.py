@@ -55,8 +55,14 @@ def _wait(cause: str, ps: float, a: LineSummary, b: LineSummary) -> str:
 
 
 def why_engine(causes_ps: Mapping[str, float]) -> str:
-    """Return which causes moved an engine's time most; a change of its idle time at the end is one."""
-    return ", ".join(f"{words(cause)} {signed(ps)}" for cause, ps in list(causes_ps.items())[:CAUSES_NAMED])
+    """Return which causes moved an engine's time most, and how much all others did; its idle time at the end is one."""
+    named = list(causes_ps.items())[:CAUSES_NAMED]
+    parts = [f"{words(cause)} {signed(ps)}" for cause, ps in named]
+    others = len(causes_ps) - len(named)
+    if others:
+        rest_ps = sum(causes_ps.values()) - sum(ps for _, ps in named)
+        parts.append(f"{others} other{'s' if others > 1 else ''} {signed(rest_ps)}")
+    return ", ".join(parts)
 
 
 def _ratio(before_ps: int, after_ps: int) -> str:

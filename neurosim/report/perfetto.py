@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -133,14 +133,32 @@ def _check(options: TraceOptions, program: Program, timelines: Mapping[int, Time
             advice="begin at 0 or later, and end after that",
         )
     units = next((timeline.units for timeline in timelines.values()), ())
+    check_engines(options.engines, units)
+    check_lines(options.lines, program)
+
+
+def check_engines(names: Sequence[str], units: Sequence[str]) -> None:
+    """Refuse names of tracks that no trace of these units has.
+
+    Raises:
+        ConfigurationError: there is no such track.
+    """
     tracks = (*units, DMA, *SPACES)
-    for name in options.engines:
+    for name in names:
         if name not in tracks:
             known = ", ".join(tracks)
             raise ConfigurationError(
                 f"trace: there is no engine {name!r}", numbers=(f"known: {known}",), advice="name some of these"
             )
-    for line in options.lines:
+
+
+def check_lines(lines: Sequence[str], program: Program) -> None:
+    """Refuse lines that no instruction of a program comes from.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for line in lines:
         if not any(_comes_from(stack, (line,)) for stack in program.stacks):
             raise ConfigurationError(f"trace: no instruction comes from {line}", advice="write FILE or FILE:LINE")
 

@@ -24,6 +24,7 @@ class Sensitivity(NamedTuple):
         value: as it is.
         unit: its unit.
         standing: documented, measured, fitted or assumed.
+        step: by which part it was moved, down and up.
         less, more: the time with the figure smaller and larger, less the time as it is, as a part of that; None where
             the program does not fit on such a chip.
     """
@@ -32,6 +33,7 @@ class Sensitivity(NamedTuple):
     value: Value
     unit: str
     standing: str
+    step: float
     less: float | None
     more: float | None
 
@@ -63,7 +65,7 @@ def sensitivity(time_ps: Callable[[Chip], int], chip: Chip, step: float = STEP) 
     for path in figures_read(chip, time_ps):
         figure = chip.figures[path]
         less, more = (_change(time_ps, before_ps, chip, path, each) for each in (-step, step))
-        rows.append(Sensitivity(path, figure.value, figure.unit, figure.standing, less, more))
+        rows.append(Sensitivity(path, figure.value, figure.unit, figure.standing, step, less, more))
     return sorted(rows, key=lambda row: (-row.most, row.figure))
 
 
@@ -83,7 +85,8 @@ def as_rows(found: list[Sensitivity]) -> list[dict[str, Any]]:
 
 def table(found: list[Sensitivity]) -> list[tuple[str, ...]]:
     """Return them as rows of text with a heading, without those that change nothing that shows."""
-    heading = ("figure", "value", "unit", "standing", f"-{STEP:.0%}", f"+{STEP:.0%}")
+    percent = f"{100 * (found[0].step if found else STEP):g}%"
+    heading = ("figure", "value", "unit", "standing", f"-{percent}", f"+{percent}")
     rows = [
         (row.figure, f"{row.value:g}", row.unit, row.standing, _text(row.less), _text(row.more))
         for row in found

@@ -114,6 +114,12 @@ def test_a_chip_on_which_the_program_does_not_fit(builder, trn2):
     assert ("sbuf.partition_bytes", "does not fit") in [(line[0], line[4]) for line in table(list(rows.values()))]
 
 
+def test_the_heading_says_by_how_much_figures_were_moved(builder, trn2):
+    builder.lanes("reduce", builder.tile(512), builder.tile(2048), elements=2048)
+    for step, percent in ((0.25, "25%"), (0.1, "10%"), (0.125, "12.5%")):
+        assert table(sensitivity(makespan_ps(builder), trn2, step))[0][-2:] == (f"-{percent}", f"+{percent}")
+
+
 @pytest.mark.parametrize("step", [0.0, 1.0, -0.1, 10, "0.1"])
 def test_a_step_without_sense(builder, trn2, step):
     with pytest.raises(ConfigurationError, match=r"sensitivity: step = .*\n  0.1 moves each figure by 10 %"):

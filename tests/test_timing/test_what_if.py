@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim.devices import available, load_chip
 from neurosim.engines import Engine
 from neurosim.errors import ConfigurationError
 from neurosim.loading import load_kernel, load_module, packaged_kernel
+from neurosim.question_options import ENGINES, FACTORS, OF_ENGINES
 from neurosim.result import Result
 from neurosim.timing import TimingOptions, time
 from neurosim.timing.what_if import WhatIf, what_if, words
@@ -167,8 +169,11 @@ def test_every_figure_that_moves_a_time_can_be_asked_for(chips: Any) -> None:
         ({"dma_bandwidth": -1}, "is no factor"),
         ({"dma_bandwidth": "2"}, "is no factor"),
         ({"dma_bandwidth": math.nan}, "is no factor"),
-        ({"dma_bandwidth": 0}, "makes no sense"),
-        ({"vector_rate": 0}, "nothing would ever end"),
+        ({"dma_bandwidth": 0}, "is no factor\n  give a number above 0"),
+        ({"dma_bandwidth": -1.0}, "is no factor\n  give a number above 0"),
+        ({"vector_rate": 0}, "is no factor\n  give a number above 0"),
+        ({"queue_depth": 0}, "is no factor\n  give a number above 0"),
+        ({"dma_latency": -1}, "is no factor\n  give a number of 0 or more"),
         ({"dma_bandwidth": 2, "dma__load_gb_per_s": 5.0}, "which another change moves"),
         ({"throttle": 1}, "is not a bool"),
         ({"schedule": "fast"}, "is unknown"),
@@ -208,3 +213,11 @@ def test_the_ready_made_list_asks_only_what_can_matter(builder: Any, trn2: Any) 
     texts = [each.text for each in what_ifs(builder.program, trn2, ORDER, before)]
     assert "Vector twice as fast" in texts
     assert not any("DMA" in text or "Scalar" in text or "tensor" in text for text in texts)
+
+
+def test_words_are_in_the_help_and_in_the_docs() -> None:
+    known = {word for name in available() for word in words(load_chip(name))}
+    told = {*FACTORS, *(each.replace("ENGINE", engine) for each in OF_ENGINES for engine in ENGINES)}
+    assert known == told - {"tensor_rate"}
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    assert [word for word in sorted(known) if f"`{word}`" not in page] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -89,6 +90,8 @@ def what_if(
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " and ".join(map(_said, value))
     return value if isinstance(value, str) else str(value)
 
 
@@ -156,6 +159,12 @@ def records_at(program: Program, given: Any) -> list[int]:
                 numbers=(f"lines: {', '.join(_lines(program))}",),
                 advice="write a line of the kernel, as in matmul.py:61",
             )
+        if isinstance(place, str) and len(records) == len(program) and not _LINE.search(place):
+            raise ConfigurationError(
+                f"what_if: every instruction comes from {place}: without it, nothing would be left to time",
+                numbers=(f"lines: {', '.join(_lines(program))}",),
+                advice="write one of its lines, too, as in matmul.py:61",
+            )
         found.update(records)
     return sorted(found)
 
@@ -170,6 +179,7 @@ def _comes_from(stack: Sequence[Frame], place: str) -> bool:
 
 
 _LISTED: Final = 8
+_LINE: Final = re.compile(r":\d+$")
 
 
 def _lines(program: Program) -> Iterable[str]:

@@ -95,7 +95,7 @@ def figures_of(chip: Chip, changes: Mapping[str, Any], others: Sequence[str] = (
         others: names that are known elsewhere, for the message.
 
     Raises:
-        ConfigurationError: a name is neither, a factor is no number of 0 or more, or two changes move one figure.
+        ConfigurationError: a name is neither, a factor makes no sense, or two changes move one figure.
     """
     known = words(chip)
     values: dict[str, Any] = {}
@@ -118,16 +118,17 @@ def figures_of(chip: Chip, changes: Mapping[str, Any], others: Sequence[str] = (
 
 
 def _moved(chip: Chip, name: str, word: Word, given: Any) -> dict[str, int | float]:
-    factor = _factor(name, given)
-    if word.inverse and not factor:
-        raise ConfigurationError(f"what_if: {name}=0: nothing would ever end", advice="give a factor above 0")
+    ends = word.inverse or not all(chip.figures[path].may_be_zero for path in word.paths)
+    factor = _factor(name, given, "above 0" if ends else "of 0 or more")
     return {path: _scaled(chip, path, 1 / factor if word.inverse else factor) for path in word.paths}
 
 
-def _factor(name: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given < 0:
+def _factor(name: str, given: Any, least: str) -> float:
+    """Return what a figure is multiplied by; ``least`` says which numbers make sense."""
+    is_number = isinstance(given, int | float) and not isinstance(given, bool) and not math.isnan(given)
+    if not is_number or given < 0 or (given == 0 and least == "above 0"):
         raise ConfigurationError(
-            f"what_if: {name}={given!r} is no factor", advice="give a number of 0 or more, such as 2, 0.5 or math.inf"
+            f"what_if: {name}={given!r} is no factor", advice=f"give a number {least}, such as 2, 0.5 or math.inf"
         )
     return ENDLESS if given == math.inf else float(given)
 
