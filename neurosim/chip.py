@@ -74,13 +74,20 @@ class Hbm:
 class Sbuf:
     """The state buffer, what a stride costs in on-chip memory, and when Vector and GpSimd take turns at their port.
 
+    Compilers hand out ``usable_ratio`` of each partition, and keep the rest for themselves.
     ``vector_gpsimd_turns`` is one of ``TURNS``: ``always``, only in Vector's ``performance_modes``, or ``never``.
     """
 
     partition_bytes: int = _in("B")
+    usable_ratio: float = _in("ratio")
     stride_bytes: int = _in("B")
     strided_slowdown: float = _in("ratio")
     vector_gpsimd_turns: str = _in("rule")
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes of each partition that compilers hand out."""
+        return min(int(self.partition_bytes * self.usable_ratio), self.partition_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ def spill(program: Program, chip: Chip) -> Traffic | None:
     It does not where tiles do not fit into PSUM, where several cores run, and where one instruction alone needs more
     than there is.
     """
-    moves = moves_to_fit(program, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
+    moves = moves_to_fit(program, chip.sbuf.usable_bytes, chip.psum.banks * chip.psum.bank_bytes)
     if moves is None:
         return None
     traffic = traffic_of(program, moves)

@@ -40,7 +40,7 @@ def recorded():
     """Four tiles of 16 KiB on a chip that holds them, and a chip that holds two and a half."""
     chip = neurosim.load_chip("trn2")
     program = neurosim.simulate(twice, chip=chip, values=False)(neurosim.spec((4, 128, 4096), "float32")).program
-    return program, chip.replace(sbuf__partition_bytes=40 * 1024)
+    return program, chip.replace(sbuf__partition_bytes=40 * 1024, sbuf__usable_ratio=1.0)
 
 
 def _spills(program):
