@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 from neurosim.errors import ConfigurationError
 
@@ -554,17 +554,10 @@ def _suggest(name: str, known: Mapping[str, Any]) -> str:
     return "did you mean " + " or ".join(close) + "?" if close else f"it is one of {len(known)}: {', '.join(known)}"
 
 
-_Section = TypeVar("_Section")
-
-
 def _build(figures: Mapping[str, Figure]) -> Chip:
-    def part(name: str, cls: type[_Section]) -> _Section:
-        prefix = f"{name}."
-        own = {path.removeprefix(prefix): figures[path].value for path in _FIELDS if path.startswith(prefix)}
-        return cls(**own)
-
-    nested = {name: part(name, cls) for name, cls in _SECTIONS.items() if cls is not Chip}
-    plain: dict[str, Any] = {
-        path.removeprefix("chip."): figures[path].value for path in _FIELDS if path.startswith("chip.")
-    }
-    return Chip(**plain, **nested, figures=dict(figures))
+    values: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
+    for path in _FIELDS:
+        section, _, name = path.partition(".")
+        values[section][name] = figures[path].value
+    nested = {name: cls(**values[name]) for name, cls in _SECTIONS.items() if cls is not Chip}
+    return Chip(**values["chip"], **nested, figures=dict(figures))

@@ -165,9 +165,8 @@ class Tables(NamedTuple):
 def table(form: np.dtype[Any], rows: int, **columns: Any) -> Table:
     """Return a table with the given columns; the others are 0."""
     made = np.zeros(rows, dtype=form)
-    filled = {name: np.broadcast_to(values, rows) for name, values in columns.items()}
     for start in range(0, rows, _BLOCK):  # rows stay in the processor's cache until all their columns are there
         block = slice(start, start + _BLOCK)
-        for name, values in filled.items():
-            made[name][block] = values[block]
+        for name, values in columns.items():
+            made[name][block] = values if np.ndim(values) == 0 else values[block]
     return made.view(np.recarray)
