@@ -249,9 +249,8 @@ def _calls(mnemonic: str) -> str:
 
 def _refusals(mnemonic: str) -> str:
     first: dict[Rule, Refusal] = {}
-    for refusal in refusals(mnemonic, tuple(chips().values())):
-        if refusal.rule is not None:
-            first.setdefault(refusal.rule, refusal)
+    for chip in chips().values():
+        first = {**refusals(mnemonic, chip), **first}
     ordered = sorted(first.items(), key=lambda item: (item[0].file, item[0].first))
     body = [(*_differences(refusal), prose(reason(refusal.error))) for _, refusal in ordered]
     text = prose(inspect.cleandoc(declaration(mnemonic).rules.__doc__ or ""))

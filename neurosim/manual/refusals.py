@@ -78,6 +78,8 @@ def rules() -> tuple[Rule, ...]:
 
 def _rules_of(file: Path, root: Path) -> Iterator[Rule]:
     source = file.read_text(encoding="utf-8")
+    if _RULES not in source:
+        return
     tree = ast.parse(source)
     owners = {id(child): node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for child in node.body}
     for node in ast.walk(tree):
@@ -174,16 +176,24 @@ def _nested(value: Any) -> Iterator[Any]:
     yield [*value, first]
 
 
-def refusals(mnemonic: str, chips: tuple[Chip, ...]) -> Iterator[Refusal]:
-    """Yield what an instruction refuses: calls written down for that, then changes of its legal calls."""
+@cache
+def refusals(mnemonic: str, chip: Chip) -> Mapping[Rule, Refusal]:
+    """Return the first call that breaks each rule of an instruction: those written down, then changes of legal ones."""
+    first: dict[Rule, Refusal] = {}
+    for refusal in _refusals(mnemonic, chip):
+        if refusal.rule is not None:
+            first.setdefault(refusal.rule, refusal)
+    return first
+
+
+def _refusals(mnemonic: str, chip: Chip) -> Iterator[Refusal]:
     known = examples(mnemonic)
-    for chip in chips:
-        for call in known.refused:
-            yield from _refused(call, _differing(call, known.calls), chip)
-        for call in known.calls:
-            yield from _refused(call, {}, chip)
-            for changes in variations(call):
-                yield from _refused(call.but(**changes), changes, chip)
+    for call in known.refused:
+        yield from _refused(call, _differing(call, known.calls), chip)
+    for call in known.calls:
+        yield from _refused(call, {}, chip)
+        for changes in variations(call):
+            yield from _refused(call.but(**changes), changes, chip)
 
 
 def _differing(call: Call, legal: tuple[Call, ...]) -> dict[str, Any]:

@@ -198,7 +198,8 @@ def _tensor(
     dtype = tile.dtype or dtype
     made, view = _laid_out(kernel, dtype, name, tile, layout)
     if random is not None:
-        view.array()[...] = _data(tile, dtype, random).reshape(view.shape)
+        if kernel.values:
+            view.array()[...] = _data(tile, dtype, random).reshape(view.shape)
         made.allocation.storage.mark(made, WRITTEN)
     if tile.index is None:
         return view, view

@@ -185,9 +185,9 @@ def parameters():
         yield name, "name"
 
 
-def effect(call, changes, chip):
-    """Return what changes of a call do: nothing, something (also an error at run time), or a refusal."""
-    before, after = (trials.attempt(entry, chip, values=True, timed=True) for entry in (call, call.but(**changes)))
+def effect(before, call, chip):
+    """Return what a call does that others do not: nothing, something (also an error at run time), or a refusal."""
+    after = trials.attempt(call, chip, values=True, timed=True)
     if isinstance(after.error, IllegalOperand):
         return "refused"
     parts = ("error", "outputs", "registers", "signature", "time_ps")
@@ -196,9 +196,10 @@ def effect(call, changes, chip):
 
 def matters(name, parameter, chip):
     """Return whether some value of a parameter changes something, or all but one are refused."""
-    found = {
-        effect(call, {parameter: value}, chip) for call in calls(name, chip) for value in other_values(call, parameter)
-    }
+    found = set()
+    for call in calls(name, chip):
+        before = trials.attempt(call, chip, values=True, timed=True)
+        found |= {effect(before, call.but(**{parameter: value}), chip) for value in other_values(call, parameter)}
     return "something" in found or "nothing" not in found
 
 
@@ -244,9 +245,7 @@ def refused():
     found = {}
     for chip in CHIPS:
         for name in NAMES:
-            if chip is CHIPS[0] or len(found) < len(refusals.rules()):
-                tried = refusals.refusals(name, (chip,))
-                found.update({refusal.rule: refusal for refusal in tried if refusal.rule not in {None, *found}})
+            found = {**refusals.refusals(name, chip), **found}
     return found
 
 
