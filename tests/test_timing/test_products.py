@@ -63,6 +63,45 @@ def test_values_are_those_of_all_trips():
     np.testing.assert_array_equal(outputs, np.stack([a * b + np.float32(i) for i in range(TRIPS)]))
 
 
+@legacy.jit
+def transposed(a, b):
+    """Transpose one tile in each trip, copy that to SBUF, and store it scaled."""
+    out = legacy_nl.ndarray((TRIPS, 128, 128), dtype=a.dtype, buffer=legacy_nl.shared_hbm)
+    x = legacy_nl.load(a)
+    for i in legacy_nl.sequential_range(TRIPS):
+        turned = legacy_nl.copy(legacy_isa.nc_transpose(x, engine=legacy_isa.tensor_engine))
+        legacy_nl.store(out[i], legacy_isa.tensor_scalar(turned, op0=np.multiply, operand0=float(i)))
+    return out
+
+
+def test_a_transpose_whose_copy_is_there_is_not_made_again():
+    result = run(transposed, 128)
+    assert sorted(names(result)) == ["nc_transpose"] * (TRIPS - 1) + ["tensor_copy"] * (TRIPS - 1)
+    program, timeline = result.program, result.timeline
+    first = [program.signatures[i].instruction for i in program.signature_ids].index("nc_transpose")
+    again = [i for i in timeline.left_out if program.signatures[program.signature_ids[i]].instruction == "nc_transpose"]
+    assert (timeline.complete_ps[again] == timeline.complete_ps[first]).all()
+    x = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
+    outputs = neurosim.simulate(transposed)(x, x).outputs
+    np.testing.assert_array_equal(outputs, np.stack([x.T * i for i in range(TRIPS)]))
+
+
+@legacy.jit
+def changing_sum(a, b):
+    """Add each transpose, where it is, to a tile that changes."""
+    out = legacy_nl.ndarray((TRIPS, 128, 128), dtype=a.dtype, buffer=legacy_nl.shared_hbm)
+    x, total = legacy_nl.load(a), legacy_nl.load(b)
+    for i in legacy_nl.sequential_range(TRIPS):
+        turned = legacy_isa.nc_transpose(x, engine=legacy_isa.tensor_engine)
+        total[...] = legacy_isa.tensor_tensor(turned, total, op=np.add)
+        legacy_nl.store(out[i], total)
+    return out
+
+
+def test_what_is_read_in_psum_by_something_else_is_made():
+    assert "nc_transpose" not in names(run(changing_sum, 128))
+
+
 @pytest.mark.parametrize("how", [{"changes": True}, {"loads_inside": True}])
 def test_other_contents_and_other_tiles_are_computed_again(how):
     assert "tensor_tensor" not in names(run(kernel(**how)))

@@ -47,6 +47,7 @@ WHOLE_LAWS: Final = frozenset(
 )
 """Laws of instructions that write every element of their output, and do not read it first."""
 
+_LARGEST: Final = 1 << 62
 _INDEX: Final = "index of "
 """How the role of an operand begins that chooses the elements of another one."""
 
@@ -104,6 +105,20 @@ def alike(program: Program) -> tuple[Ints, Ints, Ints]:
         np.array(column, dtype=np.int64) for column in (program.signature_ids, program.cores, program.trip_ids)
     )
     return signatures, cores, trips
+
+
+def named(*columns: Ints) -> Ints:
+    """Return a number for each combination of values, from 0."""
+    names, width = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for values in columns:
+        least = int(values.min(initial=0))
+        span = int(values.max(initial=0)) - least + 1
+        if width * span >= _LARGEST:  # pairs would not be told apart any more
+            names = np.unique(names, return_inverse=True)[1].astype(np.int64)
+            values, width = np.unique(values, return_inverse=True)[1].astype(np.int64), len(names)
+            least, span = 0, len(names)
+        names, width = names * span + (values - least), width * span
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def is_whole(signature: Signature) -> bool:

@@ -32,15 +32,14 @@ from neurosim.engines import Memory
 from neurosim.program import Access, Program, Signature
 from neurosim.storages import Storages
 from neurosim.timing.passes.keeping import keep
-from neurosim.timing.passes.operands import READ, Bools, Columns, Ints, alike, free, is_whole
-from neurosim.timing.passes.products import products
+from neurosim.timing.passes.operands import READ, Bools, Columns, Ints, alike, free, is_whole, named
+from neurosim.timing.passes.products import Products, products
 from neurosim.versions import NKI_0_1
 from neurosim.work import Transfer
 
 KEPT_SHARE: Final = 0.75
 """Share of SBUF that may be in use where tiles are kept. The first example above needs 0.71 of it, the second 0.67."""
 
-_LARGEST: Final = 1 << 62
 _MOST_BLOCKS: Final = 1 << 16
 """Beyond so many records, space is looked at by blocks of several."""
 
@@ -113,8 +112,9 @@ def reused(program: Program, columns: Columns, storages: Ints, infos: Storages, 
     """
     instead = np.arange(len(infos))
     loads = _loads(program, columns, storages)
-    if program.nki_version == NKI_0_1:
-        loads = _with_products(loads, program, columns, storages)
+    found = products(program, columns, storages, len(infos)) if program.nki_version == NKI_0_1 else None
+    if found is not None:
+        loads = _with_products(loads, found, storages)
     if int(loads.names.max(initial=-1)) + 1 == len(loads.names):  # none brings what another one brought
         return Reused(np.arange(len(program)), storages)
     lives = _lives(program, columns, storages, infos)
@@ -126,7 +126,10 @@ def reused(program: Program, columns: Columns, storages: Ints, infos: Storages, 
         used_bytes = _used_bytes(program, columns, storages, infos, lives, core)
         others = _kept(mine, lives, used_bytes, limit_bytes)
         instead[mine.storages] = np.where(others >= 0, others, mine.storages)
-    return _without(loads, columns, storages, instead, len(program))
+    result = _without(loads, columns, storages, instead, len(program))
+    if found is not None:
+        found.leave_out_unread(columns, result.storages, result.stand_ins)
+    return result
 
 
 def _loads(program: Program, columns: Columns, storages: Ints) -> _Loads:
@@ -140,16 +143,14 @@ def _loads(program: Program, columns: Columns, storages: Ints) -> _Loads:
     keys = np.sort(storages[stores] * len(program) + columns.record[stores])
     version = np.searchsorted(keys, source * len(program) + record)
     same = (*(each[record] for each in alike(program)), version, source)
-    return _Loads(writes, source, _named(*same, columns.offset[reads], columns.offset[writes]))
+    return _Loads(writes, source, named(*same, columns.offset[reads], columns.offset[writes]))
 
 
-def _with_products(loads: _Loads, program: Program, columns: Columns, storages: Ints) -> _Loads:
+def _with_products(loads: _Loads, found: Products, storages: Ints) -> _Loads:
     """Return loads and what is computed, in program order. Each product that is new is a source of its own."""
-    found = products(program, columns, storages)
     rows = np.concatenate([loads.rows, found.rows])
     order = np.argsort(rows, kind="stable")
-    names = _named(*found.keys)
-    _, firsts = np.unique(names, return_index=True)
+    names, firsts = np.unique(found.names, return_inverse=True, return_index=True)[2:0:-1]
     sources = np.concatenate([loads.sources, storages[found.rows[firsts]][names]])
     names = np.concatenate([loads.names, names + int(loads.names.max(initial=-1)) + 1])
     return _Loads(rows[order], sources[order], names[order])
@@ -167,20 +168,6 @@ def _is_load(signature: Signature) -> bool:
         and Access.READ in accesses
         and accesses[Access.READ].is_hbm
     )
-
-
-def _named(*columns: Ints) -> Ints:
-    """Return a number for each combination of values, from 0."""
-    names, width = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for values in columns:
-        least = int(values.min(initial=0))
-        span = int(values.max(initial=0)) - least + 1
-        if width * span >= _LARGEST:  # pairs would not be told apart any more
-            names = np.unique(names, return_inverse=True)[1].astype(np.int64)
-            values, width = np.unique(values, return_inverse=True)[1].astype(np.int64), len(names)
-            least, span = 0, len(names)
-        names, width = names * span + (values - least), width * span
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def _lives(program: Program, columns: Columns, storages: Ints, infos: Storages) -> _Lives:
@@ -224,7 +211,7 @@ def _classes(tiles: Ints, loads: _Loads, count: int) -> tuple[Ints, Ints]:
         names = np.full(count, -1, dtype=np.int64)
         has = numbers > place
         names[has] = loads.names[order[starts[:-1][has] + place]]
-        classes = _named(classes, names)
+        classes = named(classes, names)
     return classes, sources
 
 
