@@ -3,7 +3,7 @@
 Columns hold numbers of rows of other tables, -1 for none, and times in picoseconds. Where a row owns several rows of
 another table, these lie side by side, and it says where they begin and end.
 
-(Few arrays with many columns, instead of many arrays: compiled code counts references to each array at each call.)
+(Few arrays with many columns, instead of many arrays: they are handed on at each call.)
 """
 
 from __future__ import annotations
