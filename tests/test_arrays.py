@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import ml_dtypes
 import nki
 import nki.isa as nisa
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim import arrays
 from neurosim.arguments import Arguments
 from neurosim.errors import IllegalOperand
 
@@ -98,6 +102,15 @@ def test_torch_in_torch_out(name):
     assert isinstance(out, torch.Tensor)
     assert out.dtype == x.dtype
     assert torch.equal(out.to(torch.float32), x.to(torch.float32))
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_a_library_without_arrays_has_none(monkeypatch, library):
+    """Another thread may be importing it, and documentation is built with stubs."""
+    monkeypatch.setitem(sys.modules, library, types.ModuleType(library))
+    x = np.ones((3, 5), np.float32)
+    assert arrays.kind_of(x) == "numpy"
+    assert arrays.kind_of(x.tolist()) is None
 
 
 def test_torch_bfloat16_is_updated_in_place():

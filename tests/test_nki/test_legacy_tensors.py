@@ -211,6 +211,20 @@ def test_views_against_numpy():
 
 
 @nki.jit
+def rows_in_order(table, order):
+    out = nl.ndarray((8, 2), dtype=table.dtype, buffer=nl.shared_hbm)
+    columns = nl.load(order)
+    for i in nl.affine_range(2):
+        nl.store(out[:, i], nl.load(table[columns[:, i].as_tile(), 0]))
+    return out
+
+
+def test_brackets_as_a_tile_are_an_index():
+    table, order = numbers(16, 1), np.random.default_rng(1).permutation(16).reshape(8, 2).astype(np.uint32)
+    np.testing.assert_array_equal(rows_in_order(table, order), table[order, 0])
+
+
+@nki.jit
 def product(a, b, groups):
     out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     psum = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)

@@ -268,6 +268,13 @@ class Tensor:
         target = checked_dtype(f"view of {self.describe()}", dtype)
         return view_of(Whole(self.resolve("view", use="").view(target)))
 
+    def as_tile(self) -> Tensor:
+        """Return this: the old package tells brackets from the tile that they select, and kernels that ran ask for it.
+
+        Source: biquando/trainium-quantum-sim@750a5a7, ``src/circuit.py``; no document names it.
+        """
+        return self
+
     def astype(self, dtype: Any) -> Tensor:
         """Return a copy with another dtype."""
         from neurosim.nki.legacy.language.memory import copy
