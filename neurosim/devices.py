@@ -10,6 +10,7 @@ from neurosim.chip import Chip
 from neurosim.chip import load as load_device
 from neurosim.errors import ConfigurationError
 
+VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 DEFAULT = "trn2"
 _ALIASES = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
 
@@ -46,8 +47,9 @@ def load_chip(chip: str | Path | Chip | None = None) -> Chip:
     """
     if isinstance(chip, Chip):
         return chip
+    place = ""
     if chip is None:
-        chip = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or DEFAULT
+        chip, place = os.environ.get(VARIABLE) or DEFAULT, f" in {VARIABLE}"
     name = _ALIASES.get(str(chip), str(chip))
     if name in available():
         return _packaged(name)
@@ -56,10 +58,11 @@ def load_chip(chip: str | Path | Chip | None = None) -> Chip:
         return load_device(path, folder())
     if path.suffix == ".toml":
         raise ConfigurationError(
-            f"there is no device file {path}", advice="check the path; it is taken from the folder that you are in"
+            f"there is no device file {path}{place}",
+            advice="check the path; it is taken from the folder that you are in",
         )
     raise ConfigurationError(
-        f"unknown chip {str(chip)!r}",
+        f"unknown chip {str(chip)!r}{place}",
         numbers=("known: " + ", ".join(available()),),
         advice="give one of these names, or the path of a device file (.toml)",
     )

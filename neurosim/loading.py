@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import re
 import sys
 import zlib
@@ -68,7 +69,7 @@ def load_kernel(target: str) -> Callable[..., Any]:
 def load_module(path: Path) -> Any:
     """Import a file under a name of its own; its folder becomes importable, as for a script."""
     path = path.resolve()
-    name = f"neurosim_kernel_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    name = f"neurosim_kernel_{path.stem}_{zlib.crc32(os.fsencode(path)):08x}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     summary = json.loads((made / "s.json").read_text(encoding="utf-8"))
     (made / "old.json").write_text(json.dumps(summary | {"schema": "neurosim.summary/0"}), encoding="utf-8")
     return made
+
+
+def test_a_folder_whose_name_is_no_utf_8(tmp_path: Path) -> None:
+    """File systems take any bytes, and Python stands for them with characters that no encoding has."""
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        odd.mkdir()
+    except OSError:
+        pytest.skip("this file system takes UTF-8 only")
+    (odd / "k.py").write_text(KERNEL, encoding="utf-8")
+    done = command("profile", f"{odd}/k.py:double", ARRAY, "--save", f"{odd}/p.nsim", folder=odd)
+    assert done.returncode == 0, done.stderr
+    assert command("time", f"{odd}/p.nsim", folder=odd).stdout == done.stdout
 
 
 def runs(kernel: str, *arguments: str) -> list[tuple[str, ...]]:

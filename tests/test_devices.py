@@ -111,6 +111,15 @@ def test_the_environment_chooses(monkeypatch, word, name):
     assert load_chip("trn2").name == "trn2"
 
 
+@pytest.mark.parametrize("word", ["gpu", "nowhere.toml"])
+def test_a_chip_that_the_environment_names_wrongly_is_said_to_be_there(monkeypatch, word):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", word)
+    with pytest.raises(ConfigurationError, match=f"{word}'? in NEURON_PLATFORM_TARGET_OVERRIDE"):
+        load_chip()
+    with pytest.raises(ConfigurationError, match=f"{word}'?\n"):
+        load_chip(word)
+
+
 def test_kernels_see_the_chip_they_run_on():
     seen = []
 
