@@ -362,6 +362,7 @@ def build_all_lanes(builder):
 ON_CHIP = (Memory.sbuf, Memory.psum)
 SMALLER = ("chip.partitions", "sbuf.partition_bytes", "psum.banks", "psum.bank_bytes", "tensor.rows", "tensor.columns")
 OTHER_NAMES = {
+    "sbuf.usable_ratio": 0.5,
     "vector.fast_formats": ["float32"],
     "scalar.table_sets": [["exp", "silu"]],
     "scalar.resident_functions": ["copy", "exp"],
