@@ -366,7 +366,6 @@ OTHER_NAMES = {
     "vector.fast_formats": ["float32"],
     "scalar.table_sets": [["exp", "silu"]],
     "scalar.resident_functions": ["copy", "exp"],
-    "sbuf.usable_ratio": 0.9,  # more than all of it cannot be handed out
     "sbuf.vector_gpsimd_turns": "never",
     "psum.vector_scalar_turns": "never",
 }
