@@ -382,6 +382,8 @@ class Instruction(ABC):
                 storage = tensor.allocation.storage
                 if storage.state != self.state_written or spread or written or storage.is_plane:
                     self._mark(tensor, spread.get(name), origin, written.get(name))
+                    if storage.is_plane:
+                        kernel.writers.append(tensor.allocation.index)
         for kind, access in states:
             if access is not Access.READ:
                 kernel.registers(kind, engine).state = WRITTEN

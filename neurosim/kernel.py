@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -77,6 +78,7 @@ class Kernel:
         inputs: tensors that are there before the kernel begins: its arguments, then constants.
         addressed: by index, the allocations that have an address, whose bytes another may have overwritten.
         has_left_scopes: whether some tensors went out of scope.
+        writers: the indices of allocations with an address that were written, in the order in which it happened.
     """
 
     chip: Chip
@@ -99,6 +101,7 @@ class Kernel:
     inputs: list[Allocation] = field(default_factory=list)
     addressed: dict[int, Allocation] = field(default_factory=dict)
     has_left_scopes: bool = False
+    writers: array[int] = field(default_factory=lambda: array("I"))
     _repeated: int = -1  # the call stack of what is done again in a later trip
     _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
     _left: list[tuple[int, int]] = field(default_factory=list)  # allocations of bodies that were left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ class Recording:
         classes: of each signature's instruction.
         returned: what the kernel returned, with places for tensors.
         constants: by storage, bytes that are there before the kernel begins.
+        writers: of each operand that is written at an address, in the record's order, the number of the tensor.
     """
 
     program: Program
@@ -39,6 +40,7 @@ class Recording:
     classes: Classes
     returned: Any
     constants: dict[int, Bytes]
+    writers: Sequence[int] = ()
     _tape: Tape | None = None
     _timed: tuple[TimingOptions, dict[int, Timeline]] | None = None  # one is kept: it is as large as the record
 
@@ -75,7 +77,7 @@ class Recording:
             Unreplayable: a record that cannot be made an instruction again.
         """
         if self._tape is None:
-            self._tape = Tape(self.program, self.chip, self.classes, self.constants)
+            self._tape = Tape(self.program, self.chip, self.classes, self.constants, self.writers)
         return self._tape
 
 

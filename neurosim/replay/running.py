@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from neurosim.arguments import Arguments, outputs
-from neurosim.engines import Memory
 from neurosim.kernel import Kernel, run
 from neurosim.memory import Bytes
 from neurosim.replay.library import Recording
@@ -27,13 +26,11 @@ def recorded(kernel: Kernel, returned: Any, inputs: int) -> Recording:
         raise Unreplayable("it runs on several cores")
     if program.trips:
         raise Unreplayable("it has loops on the device")
-    if any(info.role == "plane" and info.memory is Memory.psum for info in program.storages):
-        raise Unreplayable("its tensors in PSUM have addresses, and may overlap")
     try:
         made = template(returned)
     except NotPlain as found:
         raise Unreplayable(str(found)) from None
-    return Recording(program.copy(), kernel.chip, _classes(kernel), made, _constants(kernel, inputs))
+    return Recording(program.copy(), kernel.chip, _classes(kernel), made, _constants(kernel, inputs), kernel.writers)
 
 
 def _classes(kernel: Kernel) -> Classes:

@@ -21,6 +21,7 @@ import os
 import platform
 import sys
 import zipfile
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ from neurosim.replay.plain import NotPlain, decoded, encoded
 from neurosim.replay.template import places
 from neurosim.writing import replacing
 
-FORMAT: Final = b"neurosim.recording 1"
+FORMAT: Final = b"neurosim.recording 2"
 LEAST_RECORDS: Final = 256
 """Of a recording on disk: a shorter kernel runs as fast as its file is read."""
 MOST_BYTES: Final = 256 << 20
@@ -128,6 +129,7 @@ def _written(recording: Recording) -> bytes:
         "parameters": [encoded(list(signature.parameters)) for signature in program.signatures],
         "returned": encoded(recording.returned),
         "constants": sorted(recording.constants),
+        "writers": list(recording.writers),
     }
     if any(_class_of(signature.instruction) is not cls for signature, cls in _forms(recording)):
         raise NotPlain("an instruction that nki.isa does not have")
@@ -169,7 +171,7 @@ def _read(content: bytes, chip: Chip) -> Recording:
     returned = decoded(entry["returned"])
     if any(not 0 <= place.storage < len(program.storages) for place in places(returned)):
         raise Malformed("an output that the program does not have")
-    return Recording(program, chip, classes, returned, constants)
+    return Recording(program, chip, classes, returned, constants, array("I", entry["writers"]))
 
 
 def _class_of(mnemonic: str) -> Any:

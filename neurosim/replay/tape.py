@@ -5,6 +5,9 @@ depends on shapes alone (else :mod:`neurosim.seen` has a reason, and there is no
 remains is to execute, and to keep the shadow of memory that the tensor engine accumulates into: whether a matmul
 overwrites or adds is read there. Every other byte is written before it is read, as the recorded run has checked.
 
+Tensors with an address in PSUM share their bytes, and what one of them wrote is unwritten to the others. The record
+says where they are and not which is which, so that the run keeps that beside it, of each operand that is written.
+
 A tensor's bytes are taken at its first record and given on after its last one; inputs and outputs have their own.
 """
 
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neurosim.chip import Chip
@@ -90,15 +93,23 @@ class Tape:
         lock: who has it may run.
     """
 
-    def __init__(self, program: Program, chip: Chip, classes: Classes, constants: dict[int, Bytes]) -> None:
+    def __init__(
+        self, program: Program, chip: Chip, classes: Classes, constants: dict[int, Bytes], writers: Sequence[int] = ()
+    ) -> None:
         self.lock = threading.Lock()
         self._program, self._chip, self._classes = program, chip, classes
         self._constants = constants
+        self._writers = iter(writers)
+        self._owners: dict[int, Allocation] = {}
+        self._planes = {number for number, info in enumerate(program.storages) if info.role == "plane"}
         self._allocations = [self._allocation(number) for number in range(len(program.storages))]
-        self._tensors: dict[tuple[int, int, int, int], NkiTensor] = {}
+        self._tensors: dict[tuple[int, ...], NkiTensor] = {}
         self._forms = [_Form(signature, cls) for signature, cls in zip(program.signatures, classes, strict=True)]
         self._steps: list[_Step] = [self._step(record) for record in range(len(program))]
         self._tensors.clear()
+        self._owners.clear()
+        if next(self._writers, None) is not None:
+            raise Unreplayable("more tensors with an address were written than the record has")
         self._find_lifetimes()
 
     def _find_lifetimes(self) -> None:
@@ -149,6 +160,8 @@ class Tape:
             lanes.run(step.instruction, step.operands)
             for tensor in step.marks:
                 tensor.allocation.storage.mark(tensor, step.instruction.state_written)
+                if tensor.allocation.is_planed:
+                    tensor.allocation.storage.own(tensor, tensor.allocation.index)
             for storage in step.given:
                 if storage.id not in outputs:
                     _give(storage, pool)
@@ -167,29 +180,39 @@ class Tape:
 
     def _allocation(self, number: int) -> Allocation:
         info = self._program.storages[number]
-        partitions, row_bytes = info.partitions, info.row_bytes
-        if info.role == "plane":
-            if info.memory is not Memory.sbuf:
-                raise Unreplayable(
-                    "tensors with an address in PSUM overlap, and the record does not say which was which"
-                )
-            row_bytes = self._chip.sbuf.partition_bytes
-        storage = Storage(info.memory, partitions, row_bytes, info.dtype.size_bytes)
-        storage.id = number
+        row_bytes = info.row_bytes
+        if number in self._planes:
+            psum = self._chip.psum
+            row_bytes = self._chip.sbuf.partition_bytes if info.memory is Memory.sbuf else psum.banks * psum.bank_bytes
+        storage = Storage(info.memory, info.partitions, row_bytes, info.dtype.size_bytes)
+        storage.id, storage.is_plane = number, number in self._planes and info.memory is Memory.psum
         role = "input" if info.role == "input" else "tile"
         return Allocation(
             storage, info.name, info.shape, info.dtype, info.memory, 0, 0, row_bytes, 0, (), number + 1, role
         )
 
+    def _home(self, storage: int, pattern: Pattern) -> Allocation:
+        """Return the allocation of an operand: in a plane, of what is written, the tensor that the run wrote."""
+        home = self._allocations[storage]
+        if storage not in self._planes or pattern.access is Access.READ:
+            return home
+        owner = next(self._writers, None)
+        if owner is None:
+            raise Unreplayable("fewer tensors with an address were written than the record has")
+        return (
+            self._owners.setdefault(owner, replace(home, index=owner, role="plane")) if home.storage.is_plane else home
+        )
+
     def _tensor(self, signature: int, role: int, pattern: Pattern, storage: int, offset_bytes: int) -> NkiTensor:
-        key = (signature, role, storage, offset_bytes)
+        home = self._home(storage, pattern)
+        key = (signature, role, home.index, storage, offset_bytes)
         found = self._tensors.get(key)
         if found is None:
             first, rest = divmod(offset_bytes, pattern.dtype.size_bytes)
             if rest:
                 raise Unreplayable("a tensor that begins within an element")
             found = self._tensors[key] = NkiTensor(
-                self._allocations[storage],
+                home,
                 pattern.dtype,
                 pattern.shape,
                 pattern.steps,

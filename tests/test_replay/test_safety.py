@@ -168,10 +168,7 @@ def test_tensors_with_addresses(memory):
 
     results = runs(kernel)
     assert np.array_equal(results[1].outputs, np.stack([X + 1, X + 2]))
-    if memory == "sbuf":
-        assert results[1].replayed
-    else:
-        assert "addresses" in results[1].unreplayable
+    assert results[1].replayed
 
 
 def getattr_of(memory):
