@@ -1,12 +1,13 @@
 """The simulator beside others: the same maths on the same machine in one run, each simulator in its own process.
 
-    python benchmarks/peers.py [--size 2048] [--repeats 3] [--json peers.json] [--plot peers.png]
+    python benchmarks/peers.py [--size 2048] [--repeats 3] [--rounds 3] [--json peers.json] [--plot peers.png]
 
-Peers come with the extra ``bench``; one that is not installed is a row that says so. Wall times are medians after one
-run that is not counted, and values are checked against float64. neurosim's rows hold values, checks and timeline.
-SCALE-Sim takes minutes and gigabytes for 2048, so that it runs at 512, beside neurosim at 512. A peer that needs other
-versions of its libraries runs with ``--python 'SCALE-Sim=/path/to/python'``; one that is no Python package is timed by
-its command, which computes one matmul of that size: ``--command 'ONNXim={"matmul bfloat16": "bin/Simulator …"}'``.
+Peers come with the extra ``bench``; one that is not installed is a row that says so. Times are medians after one run
+that is not counted (it compiles), and values are checked against float64. neurosim's rows hold values, checks and
+timeline; what one run of each tells is a column. SCALE-Sim takes minutes and gigabytes for 2048, so that it runs at
+512, beside neurosim at 512, unless ``--full`` is given. A peer that needs other versions of its libraries runs with
+``--python 'SCALE-Sim=/path/to/python'``; one that is no Python package is timed by its command, which computes one
+matmul of that size: ``--command 'ONNXim={"matmul bfloat16": "bin/Simulator …"}'``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -61,14 +63,21 @@ def run(name: str, case: str, size: int, repeats: int, python: str) -> dict[str,
 
 def command_row(command: str, repeats: int) -> dict[str, Any]:
     """Return the seconds that a command of a shell takes."""
-    times = []
+    times, processor = [], []
     for _ in range(repeats + 1):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), _of_children()
         done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         times.append(time.perf_counter() - start)
+        processor.append(_of_children() - used)
         if done.returncode:
             return {"missing": f"its command ends with {done.returncode}: {done.stderr.strip()[-80:]}"}
-    return {"times_s": times[1:], "error": "", "version": ""}
+    return {"times_s": times[1:], "cpu_s": processor[1:], "error": "", "version": "", "tells": ""}
+
+
+def _of_children() -> float:
+    """Return the processor time of all processes that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measured(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -78,12 +87,12 @@ def measured(options: argparse.Namespace) -> list[dict[str, Any]]:
     pythons = dict(entry.split("=", 1) for entry in options.python)
     commands = {name: json.loads(text) for name, text in (entry.split("=", 1) for entry in options.command)}
     names = [name for name in (*PEERS, *commands) if not options.only or name in options.only]
+    sizes = {name: min(SLOW[name], options.size) for name in names if name in SLOW and not options.full}
     rows = []
     for case in options.case or CASES:
-        sizes = dict.fromkeys([options.size, *(min(SLOW[name], options.size) for name in names if name in SLOW)])
-        for size in sizes:
+        for size in dict.fromkeys([options.size, *sizes.values()]):
             for name in names:
-                if size != min(SLOW.get(name, options.size), options.size) and name != OURS:
+                if size != sizes.get(name, options.size) and name != OURS:
                     continue
                 if name in commands:
                     text = commands[name].get(case)
@@ -96,24 +105,43 @@ def measured(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def in_rounds(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return rows of several rounds, so that each simulator has its share of what else the machine does."""
+    first, *others = [measured(options) for _ in range(options.rounds)]
+    for rows in others:
+        for row, again in zip(first, rows, strict=True):
+            for times in ("times_s", "cpu_s"):
+                if times in row:
+                    row[times] += again.get(times, [])
+    return first
+
+
 def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows with medians, and how often as long as neurosim's run of the same size they take."""
-    medians = [statistics.median(row["times_s"]) if "times_s" in row else None for row in rows]
-    ours = {
-        (row["case"], row["size"]): median for row, median in zip(rows, medians, strict=True) if row["peer"] == OURS
-    }
+    """Return rows with medians, and how often as long as neurosim's run of the same size they take.
+
+    ``ratio`` is of the time on the clock, ``cpu_ratio`` of all processors' time, which other processes disturb less.
+    """
     result = []
-    for row, median in zip(rows, medians, strict=True):
-        own = ours.get((row["case"], row["size"]))
-        more = {} if median is None else {"median_s": median}
-        result.append(row | more | ({"ratio": median / own} if median and own else {}))
+    for row in rows:
+        ours = next((one for one in rows if _place(one) == _place(row) and one["peer"] == OURS), {})
+        more = {}
+        for times, median, ratio in (("times_s", "median_s", "ratio"), ("cpu_s", "cpu_median_s", "cpu_ratio")):
+            if times in row:
+                more[median] = statistics.median(row[times])
+                if times in ours:
+                    more[ratio] = more[median] / statistics.median(ours[times])
+        result.append(row | more)
     return result
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int]:
+    return row["case"], row["size"]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return the rows as a table for a terminal."""
-    made = Table("case", "size", "simulator", "version", box=None, pad_edge=False)
-    for heading in ("median ms", "least", "most", "× neurosim", "peak MiB", "largest error"):
+    made = Table("case", "size", "simulator", "version", "tells", box=None, pad_edge=False)
+    for heading in ("median ms", "least", "most", "× neurosim", "cpu ms", "× neurosim", "peak MiB", "largest error"):
         made.add_column(heading, justify="right")
     for row in rows:
         head = (row["case"], str(row["size"]), row["peer"])
@@ -121,8 +149,10 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
             made.add_row(*head, f"[dim]{row['missing'][:70]}[/]")
             continue
         times = [f"{1e3 * value:.1f}" for value in (row["median_s"], min(row["times_s"]), max(row["times_s"]))]
-        ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
-        made.add_row(*head, row["version"], *times, ratio, str(row.get("peak_mib", "")), row["error"])
+        ratio, cpu_ratio = (f"{row[name]:.2f}" if name in row else "" for name in ("ratio", "cpu_ratio"))
+        used = (f"{1e3 * row['cpu_median_s']:.1f}", cpu_ratio)
+        tells = (row["version"], row["tells"])
+        made.add_row(*head, *tells, *times, ratio, *used, str(row.get("peak_mib", "")), row["error"])
     return made
 
 
@@ -167,6 +197,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--size", type=int, default=2048, help="a multiple of 512")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1, help="all of it so many times, each simulator in its turn")
+    parser.add_argument("--full", action="store_true", help="slow simulators at the same size as the others, too")
     parser.add_argument("--case", action="append", choices=CASES, help="this case alone; may be given several times")
     parser.add_argument("--only", action="append", help="this simulator alone; may be given several times")
     parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH")
@@ -178,8 +210,8 @@ def main() -> None:
         parser.error("--size must be a multiple of 512")
     without_slow_blas()
     describe_machine()
-    rows = with_ratios(measured(options))
-    Console(width=None if sys.stdout.isatty() else 160).print(table(rows))
+    rows = with_ratios(in_rounds(options))
+    Console(width=None if sys.stdout.isatty() else 200).print(table(rows))
     process = whole_process(options.size, options.repeats)
     budget = f"budget {PROCESS_BUDGET_S:g} s" if options.size == 2048 else "the budget is for 2048"
     print(f"a whole process, two launches and a check: {statistics.median(process):.2f} s ({budget})")

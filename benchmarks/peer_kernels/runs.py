@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,8 +170,8 @@ def triton(case: Case) -> Callable[[], Any]:
     return lambda: run(*arrays).float().numpy()
 
 
-def pallas(case: Case) -> Callable[[], Any]:
-    """JAX Pallas in TPU interpret mode, compiled by XLA."""
+def pallas(case: Case, block: int = 512, *, races: bool = False) -> Callable[[], Any]:
+    """JAX Pallas in TPU interpret mode, as a whole compiled by XLA, in blocks of so many rows and columns."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax.numpy as jnp
 
@@ -178,7 +179,7 @@ def pallas(case: Case) -> Callable[[], Any]:
 
     arrays = [jnp.asarray(array) for array in case.inputs]
     sizes = (case.size,) if case.maths == "matmul" else (case.size, WIDTH)
-    run = getattr(pallas_tpu, case.maths)(*sizes, case.dtype)
+    run = getattr(pallas_tpu, case.maths)(*sizes, case.dtype, block, races=races)
     return lambda: np.asarray(run(*arrays))
 
 
@@ -207,16 +208,26 @@ def scale_sim(case: Case) -> Callable[[], Any]:
     return run
 
 
-PEERS: dict[str, tuple[Callable[[Case], Callable[[], Any]], str]] = {
-    "numpy float32": (numpy_float32, "numpy"),
-    "neurosim": (neurosim, "neurosim-npu"),
-    "neurosim, replayed": (neurosim_replayed, "neurosim-npu"),
-    "triton-viz NKI": (triton_viz, "triton-viz"),
-    "Triton interpreter": (triton, "triton"),
-    "Pallas TPU interpret": (pallas, "jax"),
-    "SCALE-Sim": (scale_sim, "scalesim"),
+class Peer(NamedTuple):
+    """A simulator: what makes a run of it, the distribution that it comes from, and what one run of it tells."""
+
+    make: Callable[[Case], Callable[[], Any]]
+    distribution: str
+    tells: str
+
+
+_PALLAS = "values, bounds, NaN where unwritten"
+PEERS: dict[str, Peer] = {
+    "numpy float32": Peer(numpy_float32, "numpy", "values"),
+    "neurosim": Peer(neurosim, "neurosim-npu", "bits, memory, races, time"),
+    "neurosim, replayed": Peer(neurosim_replayed, "neurosim-npu", "bits, memory, races, time"),
+    "triton-viz NKI": Peer(triton_viz, "triton-viz", "values, some rules"),
+    "Triton interpreter": Peer(triton, "triton", "values"),
+    "Pallas TPU interpret": Peer(pallas, "jax", _PALLAS),
+    "Pallas, blocks of 256": Peer(partial(pallas, block=256), "jax", _PALLAS),
+    "Pallas, race detection": Peer(partial(pallas, races=True), "jax", f"{_PALLAS}, races"),
+    "SCALE-Sim": Peer(scale_sim, "scalesim", "time"),
 }
-"""By name, what runs it and the distribution that it comes from."""
 
 
 def check(case: Case, found: Any) -> str:
@@ -235,25 +246,27 @@ def check(case: Case, found: Any) -> str:
 
 
 def timed(name: str, case: Case, repeats: int) -> dict[str, Any]:
-    """Return the seconds of each run, the largest error, the peer's version; or why there are none."""
-    make, distribution = PEERS[name]
+    """Return what each run takes, in seconds on the clock and of all processors; or why it cannot be said."""
+    make, distribution, tells = PEERS[name]
     try:
         run = make(case)
         found = run()
         error = "" if found is None else check(case, found)
     except (ImportError, Missing) as reason:
         return {"missing": str(reason)}
-    times = []
+    times, processor = [], []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         run()
         times.append(time.perf_counter() - start)
+        processor.append(time.process_time() - used)
     try:
         version = importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         version = "of this folder"
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    return {"times_s": times, "error": error, "version": version, "peak_mib": peak_mib}
+    measured = {"times_s": times, "cpu_s": processor, "peak_mib": peak_mib}
+    return measured | {"error": error, "version": version, "tells": tells}
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ def rows_of(*options):
 def test_rows_ratios_plot_and_process(tmp_path):
     found, picture = tmp_path / "rows.json", tmp_path / "rows.png"
     command = json.dumps({"matmul bfloat16": f"{sys.executable} -c 1"})
-    options = ["--size", "512", "--repeats", "1", "--case", "matmul bfloat16", "--json", found]
+    options = ["--size", "512", "--repeats", "1", "--rounds", "2", "--case", "matmul bfloat16", "--json", found]
     for name in ("neurosim", "neurosim, replayed", "Other", "Triton interpreter"):
         options += ["--only", name]
     if plots := _has("matplotlib"):
@@ -39,7 +39,9 @@ def test_rows_ratios_plot_and_process(tmp_path):
     assert list(rows) == ["neurosim", "neurosim, replayed", "Triton interpreter", "Other"]
     assert rows["neurosim"]["ratio"] == 1
     for name in ("neurosim", "neurosim, replayed", "Other"):
-        assert rows[name]["median_s"] == rows[name]["times_s"][0] > 0
+        assert rows[name]["median_s"] == pytest.approx(np.median(rows[name]["times_s"]))
+        assert [len(rows[name][times]) for times in ("times_s", "cpu_s")] == [2, 2]
+        assert rows[name]["cpu_ratio"] > 0
         assert rows[name]["ratio"] == pytest.approx(rows[name]["median_s"] / rows["neurosim"]["median_s"])
         assert name in text
     assert "missing" in rows["Triton interpreter"]
@@ -77,17 +79,18 @@ def test_values_are_checked(case, monkeypatch):
     with pytest.raises(runs.Missing, match=r"its values are wrong: 0\.1"):
         runs.check(case, wrong)
     wrong[3, 3] = np.nan
-    monkeypatch.setitem(runs.PEERS, "broken", (lambda _: lambda: wrong, "numpy"))
+    monkeypatch.setitem(runs.PEERS, "broken", runs.Peer(lambda _: lambda: wrong, "numpy", "values"))
     assert "nan of the largest" in runs.timed("broken", case, 1)["missing"]
 
 
 def test_ratios_are_to_the_run_of_the_same_size():
     rows = [
-        {"case": "c", "size": 2048, "peer": "neurosim", "times_s": [1.0, 2.0, 9.0]},
-        {"case": "c", "size": 512, "peer": "neurosim", "times_s": [0.5]},
-        {"case": "c", "size": 512, "peer": "slow", "times_s": [4.0]},
+        {"case": "c", "size": 2048, "peer": "neurosim", "times_s": [1.0, 2.0, 9.0], "cpu_s": [3.0]},
+        {"case": "c", "size": 512, "peer": "neurosim", "times_s": [0.5], "cpu_s": [1.0]},
+        {"case": "c", "size": 512, "peer": "slow", "times_s": [4.0], "cpu_s": [2.0]},
         {"case": "c", "size": 2048, "peer": "gone", "missing": "not installed"},
     ]
     found = peers.with_ratios(rows)
     assert [row.get("ratio") for row in found] == [1.0, 1.0, 8.0, None]
+    assert [row.get("cpu_ratio") for row in found] == [1.0, 1.0, 2.0, None]
     assert found[0]["median_s"] == 2.0
