@@ -157,8 +157,10 @@ def triton_viz(case: Case) -> Callable[[], Any]:
     return run
 
 
-def triton(case: Case) -> Callable[[], Any]:
-    """Triton's interpreter."""
+def triton(case: Case, **blocks: int) -> Callable[[], Any]:
+    """Triton's interpreter; a matmul in blocks of 128, or of ``block``."""
+    if blocks and case.maths != "matmul":
+        raise Missing("attention is in blocks of 128")
     os.environ["TRITON_INTERPRET"] = "1"
     import torch
 
@@ -167,7 +169,7 @@ def triton(case: Case) -> Callable[[], Any]:
     kind = getattr(torch, case.dtype)
     arrays = [torch.from_numpy(array.astype(np.float32)).to(kind) for array in case.inputs]
     run = getattr(triton_gpu, case.maths)
-    return lambda: run(*arrays).float().numpy()
+    return lambda: run(*arrays, **blocks).float().numpy()
 
 
 def pallas(case: Case, block: int = 512, *, races: bool = False) -> Callable[[], Any]:
@@ -223,6 +225,7 @@ PEERS: dict[str, Peer] = {
     "neurosim, replayed": Peer(neurosim_replayed, "neurosim-npu", "bits, memory, races, time"),
     "triton-viz NKI": Peer(triton_viz, "triton-viz", "values, some rules"),
     "Triton interpreter": Peer(triton, "triton", "values"),
+    "Triton, blocks of 256": Peer(partial(triton, block=256), "triton", "values"),
     "Pallas TPU interpret": Peer(pallas, "jax", _PALLAS),
     "Pallas, blocks of 256": Peer(partial(pallas, block=256), "jax", _PALLAS),
     "Pallas, race detection": Peer(partial(pallas, races=True), "jax", f"{_PALLAS}, races"),

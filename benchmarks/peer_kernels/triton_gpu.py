@@ -50,11 +50,11 @@ def attention_kernel(q, k, v, out, size: tl.constexpr, width: tl.constexpr, bloc
     tl.store(out + rows[:, None] * width + lanes[None, :], (weighted / total[:, None]).to(out.dtype.element_ty))
 
 
-def matmul(a: Any, b: Any) -> Any:
-    """Return a @ b of square torch tensors, in blocks of 128 × 128 × 128."""
-    size, block = a.shape[0], 128
+def matmul(a: Any, b: Any, block: int = 128) -> Any:
+    """Return a @ b of square torch tensors, in blocks of ``block`` on each side."""
+    size = a.shape[0]
     out = torch.empty_like(a)
-    matmul_kernel[(size // block, size // block)](a, b, out, size, block, 128)
+    matmul_kernel[(size // block, size // block)](a, b, out, size, block, block)
     return out
 
 
