@@ -108,10 +108,20 @@ def instructions(repeats: int) -> list[Figure]:
     ]
 
 
+def additions() -> int:
+    """Return a sum, of a loop without the simulator: machines, and hours of one, differ by more than twice."""
+    total = 0
+    for number in range(10_000_000):
+        total += number
+    return total
+
+
 def figures(repeats: int) -> list[Figure]:
     """Measure everything that has an aim."""
     matmul, large, attention = cases.matmul(2048), cases.matmul(4096), cases.attention()
-    found = instructions(repeats)
+    found = [Figure("for scale: a Python loop of 10,000,000 additions", statistics.median(seconds(additions, repeats)),
+                    None, "s")]  # fmt: skip
+    found += instructions(repeats)
     found += [
         Figure("memory that the record of an instruction keeps", processes.record_bytes(cases.long_program),
                RECORD_BYTES, "bytes"),
