@@ -487,7 +487,8 @@ class Instruction(ABC):
         )
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)
-        lanes = Lanes(kernel, engine) if kernel.lanes is None else None
+        is_usual = kernel.lanes is None and kernel.team is None  # cores share signatures, and no registers
+        lanes = Lanes(kernel, engine) if is_usual else None
         found = (len(kernel.program.signatures) - 1, engine, states, lanes)
         kernel.signatures[key] = found
         return found

@@ -167,6 +167,23 @@ def test_sbuf_and_private_memory_belong_to_a_core():
     assert storages.count("output") == 1
 
 
+def test_registers_belong_to_a_core():
+    """Each begins a sum before the two meet and ends it afterwards."""
+
+    def body(x):
+        out = nl.ndarray((2, 8, 1), nl.float32, nl.shared_hbm)
+        own = nl.program_id(0)
+        mine, total = nl.load(x[own]), tile((8, 1))
+        options = {"dst": tile(), "op": nl.copy, "data": mine, "reduce_op": nl.add}
+        nisa.activation(**options, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        exchange(mine, tile())
+        nisa.activation(**options, reduce_cmd=nisa.reduce_cmd.reduce, reduce_res=total)
+        nl.store(out[own], total)
+        return out
+
+    np.testing.assert_array_equal(on_two(body, HALVES).outputs, 2 * HALVES.sum(axis=2, keepdims=True))
+
+
 @pytest.mark.parametrize("name", ["", "both"])
 def test_shared_tensors_are_those_of_one_line_or_name(name):
     """In a loop, the first of each core is the first of the other. Names that differ are different tensors."""
