@@ -86,7 +86,7 @@ class Sbuf:
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes of each partition that compilers hand out."""
+        """Bytes of each partition that compilers hand out; a ratio above 1 is all of it."""
         return min(int(self.partition_bytes * self.usable_ratio), self.partition_bytes)
 
 

@@ -113,6 +113,8 @@ class Part:
         Raises:
             ConfigurationError: the number is none, or the file ends before.
         """
+        from neurosim.program import is_named
+
         source = kernel.resolve()
         for text in self.lines:
             file, colon, number = text.rpartition(":")
@@ -120,7 +122,7 @@ class Part:
                 continue
             if not number.isascii() or not number.isdecimal():
                 raise ConfigurationError(f"--line {text}: {number!r} is no line", advice="write FILE or FILE:LINE")
-            if source.is_file() and (source.as_posix() == file or source.as_posix().endswith("/" + file)):
+            if source.is_file() and is_named(source.as_posix(), file):
                 count = len(source.read_bytes().splitlines())
                 if not 0 < int(number) <= count:
                     raise ConfigurationError(

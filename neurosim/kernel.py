@@ -77,7 +77,6 @@ class Kernel:
             that no variable holds any more are free, however many tiles a kernel makes.
         inputs: tensors that are there before the kernel begins: its arguments, then constants.
         addressed: by index, the allocations that have an address, whose bytes another may have overwritten.
-        has_left_scopes: whether some tensors went out of scope.
         writers: the indices of allocations with an address that were written, in the order in which it happened.
     """
 
@@ -100,7 +99,6 @@ class Kernel:
     marks: list[object] = field(default_factory=list)
     inputs: list[Allocation] = field(default_factory=list)
     addressed: dict[int, Allocation] = field(default_factory=dict)
-    has_left_scopes: bool = False
     writers: array[int] = field(default_factory=lambda: array("I"))
     _repeated: int = -1  # the call stack of what is done again in a later trip
     _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
@@ -134,7 +132,6 @@ class Kernel:
             bodies=[],
             _inside=[],
             whiles=[],
-            has_left_scopes=False,
             _left=[],
         )
         kernel._stacks = self._stacks
@@ -437,7 +434,6 @@ class Kernel:
 
     def leave(self, body: Body) -> None:
         """Close the scope of the tensors that a loop's body allocated."""
-        self.has_left_scopes = True
         self._left.append((body.first, max((tensor.index for tensor in body.tensors), default=0)))
 
     def check_allocation(self, call: str, name: str, tensor: NkiTensor) -> None:
@@ -461,6 +457,11 @@ class Kernel:
                 numbers=(f"allocated at {allocation.where[0] if allocation.where else 'an unknown place'}",),
                 advice="allocate it before the loop",
             )
+
+    @property
+    def has_left_scopes(self) -> bool:
+        """Whether some tensors went out of scope."""
+        return bool(self._left)
 
     def record(self, signature: int, slots: Sequence[int], name: str | None, stack: int) -> int:
         """Append a record, made at the call stack ``stack``, and return its index."""

@@ -85,6 +85,11 @@ class Signature:
     work: tuple[Work, ...]
 
 
+def is_named(path: str, name: str) -> bool:
+    """Whether a path has a name, which may begin as far down the path as one likes."""
+    return path == name or path.endswith("/" + name)
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One level of a kernel's call stack.
@@ -107,6 +112,10 @@ class Frame:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}  in {self.function}"
+
+    def is_at(self, place: str) -> bool:
+        """Whether this is in a file, or at a line as in ``matmul.py:61``."""
+        return is_named(self.file, place) or is_named(f"{self.file}:{self.line}", place)
 
 
 @dataclass(frozen=True, slots=True)

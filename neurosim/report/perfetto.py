@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 import neurosim
 from neurosim.chip import REPLACED, Chip
 from neurosim.errors import ConfigurationError
-from neurosim.program import Frame, Program
+from neurosim.program import Program
 from neurosim.report.queues import queues_of
 from neurosim.report.trace.arrows import Arrows
 from neurosim.report.trace.counters import counters
@@ -159,17 +159,8 @@ def check_lines(lines: Sequence[str], program: Program) -> None:
         ConfigurationError: there is none.
     """
     for line in lines:
-        if not any(_comes_from(stack, (line,)) for stack in program.stacks):
+        if not any(frame.is_at(line) for stack in program.stacks for frame in stack):
             raise ConfigurationError(f"trace: no instruction comes from {line}", advice="write FILE or FILE:LINE")
-
-
-def _comes_from(stack: tuple[Frame, ...], lines: tuple[str, ...]) -> bool:
-    """Whether a frame lies in one of the files or lines, named from as far up the path as one likes."""
-    for frame in stack:
-        for text in (frame.file, f"{frame.file}:{frame.line}"):
-            if any(text == line or text.endswith("/" + line) for line in lines):
-                return True
-    return False
 
 
 def _metadata(timelines: Mapping[int, Timeline], chip: Chip, kernel_name: str, options: TraceOptions) -> dict[str, Any]:
@@ -205,7 +196,10 @@ class _Core:
         self._process = _TRACKS_PER_CORE * (timeline.core + 1)
         self._signatures = np.array(program.signature_ids, dtype=np.int64)
         self._stacks = np.array(program.stack_ids, dtype=np.int64)
-        self._from_lines = np.array([not options.lines or _comes_from(s, options.lines) for s in program.stacks], bool)
+        lines = options.lines
+        self._from_lines = np.array(
+            [not lines or any(frame.is_at(line) for frame in stack for line in lines) for stack in program.stacks], bool
+        )
         self._beside = _beside(timeline.ops)
         sides = [f"{ENGINES[0]} ({side + 1})" for side in range(1, int(self._beside.max(initial=0)) + 1)]
         names = [timeline.units[0], LOADS, *timeline.units[1:], *sides]

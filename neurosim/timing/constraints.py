@@ -367,7 +367,7 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
     A program that fits into SBUF only with what compilers keep for themselves has that, too.
     """
     tiles = table(TILE, len(program.storages), pool=-1, death_by=-1, death_ps=-1)
-    found: list[tuple[int, Ints, Ints]] = []
+    found: list[tuple[Memory, int, Ints, Ints]] = []
     psum_bytes = chip.psum.banks * chip.psum.bank_bytes
     if SPILLS not in program.notes:
         life = lifetimes(program)
@@ -382,23 +382,21 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
                 if tiles.size_bytes[storages[mine]].sum() > capacity_bytes:
                     order = np.lexsort((storages[mine], first[mine]))
                     tiles.pool[storages[mine]] = len(found)
-                    found.append((capacity_bytes, storages[mine][order], first[mine][order]))
+                    found.append((memory, capacity_bytes, storages[mine][order], first[mine][order]))
         peaks = peak_bytes(program) if found else {}
         # a chip with less space than the program was recorded for may not hold it at all
         if peaks and (peaks[Memory.sbuf] > chip.sbuf.partition_bytes or peaks[Memory.psum] > psum_bytes):
             check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes)
         if peaks and peaks[Memory.sbuf] > chip.sbuf.usable_bytes:
-            found = [(limit + _kept_back(program, of, chip), of, by) for limit, of, by in found]
-    starts = _starts(_column([len(storages) for _, storages, _ in found]))
-    pools = table(POOL, len(found), next=starts[:-1], end=starts[1:], free_bytes=[capacity for capacity, _, _ in found])
-    in_order = [np.concatenate([_column([]), *(each[index] for each in found)]) for index in (1, 2)]
-    return tiles, pools, table(POOL_TILE, len(in_order[0]), tile=in_order[0], record=in_order[1])
-
-
-def _kept_back(program: Program, storages: Ints, chip: Chip) -> int:
-    """Return the bytes per partition that compilers keep of the memory that some tiles are in."""
-    in_sbuf = program.storages[int(storages[0])].memory is Memory.sbuf
-    return chip.sbuf.partition_bytes - chip.sbuf.usable_bytes if in_sbuf else 0
+            kept_back = {Memory.sbuf: chip.sbuf.partition_bytes - chip.sbuf.usable_bytes, Memory.psum: 0}
+            found = [(memory, limit + kept_back[memory], of, by) for memory, limit, of, by in found]
+    starts = _starts(_column([len(storages) for _, _, storages, _ in found]))
+    pools = table(
+        POOL, len(found), next=starts[:-1], end=starts[1:], free_bytes=[capacity for _, capacity, _, _ in found]
+    )
+    order = np.concatenate([_column([]), *(storages for _, _, storages, _ in found)])
+    by = np.concatenate([_column([]), *(records for _, _, _, records in found)])
+    return tiles, pools, table(POOL_TILE, len(order), tile=order, record=by)
 
 
 def _in_memory(program: Program, memory: Memory) -> NDArray[np.bool_]:

@@ -150,7 +150,7 @@ def _with_products(loads: _Loads, found: Products, storages: Ints) -> _Loads:
     """Return loads and what is computed, in program order. Each product that is new is a source of its own."""
     rows = np.concatenate([loads.rows, found.rows])
     order = np.argsort(rows, kind="stable")
-    names, firsts = np.unique(found.names, return_inverse=True, return_index=True)[2:0:-1]
+    _, firsts, names = np.unique(found.names, return_index=True, return_inverse=True)
     sources = np.concatenate([loads.sources, storages[found.rows[firsts]][names]])
     names = np.concatenate([loads.names, names + int(loads.names.max(initial=-1)) + 1])
     return _Loads(rows[order], sources[order], names[order])

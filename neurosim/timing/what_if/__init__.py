@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
-from neurosim.program import Frame, Program
+from neurosim.program import Program
 from neurosim.timing.edits import Edit, has_wide_matmuls, operands_of, removable
 from neurosim.timing.options import TimingOptions
 from neurosim.timing.schedule import makespan_ps
@@ -143,7 +143,7 @@ def records_at(program: Program, given: Any) -> list[int]:
     found: set[int] = set()
     for place in places:
         if isinstance(place, str):
-            wanted = np.array([_comes_from(stack, place) for stack in program.stacks], dtype=bool)
+            wanted = np.array([any(frame.is_at(place) for frame in stack) for stack in program.stacks], dtype=bool)
             records = np.flatnonzero(wanted[stacks]).tolist() if len(stacks) else []
         elif isinstance(place, int | np.integer) and not isinstance(place, bool) and 0 <= place < len(program):
             records = [int(place)]
@@ -167,15 +167,6 @@ def records_at(program: Program, given: Any) -> list[int]:
             )
         found.update(records)
     return sorted(found)
-
-
-def _comes_from(stack: Sequence[Frame], place: str) -> bool:
-    """Whether a frame lies in a file or line, named from as far up the path as one likes."""
-    for frame in stack:
-        for text in (frame.file, f"{frame.file}:{frame.line}"):
-            if text == place or text.endswith("/" + place):
-                return True
-    return False
 
 
 _LISTED: Final = 8

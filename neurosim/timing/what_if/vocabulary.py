@@ -118,15 +118,16 @@ def figures_of(chip: Chip, changes: Mapping[str, Any], others: Sequence[str] = (
 
 
 def _moved(chip: Chip, name: str, word: Word, given: Any) -> dict[str, int | float]:
-    ends = word.inverse or not all(chip.figures[path].may_be_zero for path in word.paths)
-    factor = _factor(name, given, "above 0" if ends else "of 0 or more")
+    may_be_zero = not word.inverse and all(chip.figures[path].may_be_zero for path in word.paths)
+    factor = _factor(name, given, may_be_zero=may_be_zero)
     return {path: _scaled(chip, path, 1 / factor if word.inverse else factor) for path in word.paths}
 
 
-def _factor(name: str, given: Any, least: str) -> float:
-    """Return what a figure is multiplied by; ``least`` says which numbers make sense."""
+def _factor(name: str, given: Any, *, may_be_zero: bool) -> float:
+    """Return what a figure is multiplied by."""
     is_number = isinstance(given, int | float) and not isinstance(given, bool) and not math.isnan(given)
-    if not is_number or given < 0 or (given == 0 and least == "above 0"):
+    if not is_number or given < 0 or not (given or may_be_zero):
+        least = "of 0 or more" if may_be_zero else "above 0"
         raise ConfigurationError(
             f"what_if: {name}={given!r} is no factor", advice=f"give a number {least}, such as 2, 0.5 or math.inf"
         )
