@@ -11,7 +11,6 @@ join its sum one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from neurosim.errors import UnknownBehavior
 from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
 from neurosim.lanes import Float32s, Lanes
 from neurosim.memory import MATMUL
+from neurosim.modes import Mode
 from neurosim.numerics import matmul
 from neurosim.rules import Broken, dtype_in, within_bank
 from neurosim.streams import stream
@@ -47,7 +47,7 @@ GATHERED: Final = (dtypes.float16, dtypes.bfloat16, *EIGHT_BITS, dtypes.float8_e
 WIDE: Final = (dtypes.float32, dtypes.tfloat32)
 
 
-class MatmulPerfMode(Enum):
+class MatmulPerfMode(Mode):
     """Performance mode of a matmul."""
 
     none = "none"

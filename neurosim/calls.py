@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import BoundArguments
 from typing import Any
 
-import numpy as np
-
-from neurosim import dtypes
-from neurosim.errors import IllegalCall, IllegalOperand
-from neurosim.kernel import warn
+from neurosim import dtypes, seen
+from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug
+from neurosim.kernel import Kernel, warn
 
 
 class OlderSpellingWarning(UserWarning):
@@ -90,18 +88,27 @@ def bound(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: 
         ) from None
 
 
+def placed(mnemonic: str, kernel: Kernel, error: NeurosimError) -> NeurosimError:
+    """Return an error with its line; a kernel that catches it may go another way, for these values alone."""
+    seen.note(f"{mnemonic} raised an error, which the kernel caught")
+    return error.at(kernel.where())
+
+
+def bug(mnemonic: str, kernel: Kernel, error: Exception) -> SimulatorBug:
+    """Return the error for what went wrong in the simulator itself."""
+    seen.note(f"{mnemonic} raised an error, which the kernel caught")
+    return SimulatorBug(
+        f"{mnemonic}: {type(error).__name__}: {error}",
+        where=kernel.where(),
+        advice="this is neurosim's mistake, not the kernel's: please report it with these lines",
+    )
+
+
 def kept(value: Any) -> Any:
     """Return a value with its lists copied, so that what is done to them later does not change it."""
     if isinstance(value, dict):
         return {name: kept(entry) for name, entry in value.items()}
     return type(value)(map(kept, value)) if type(value) in (list, tuple) else value
-
-
-def kind_of(value: Any) -> str:
-    """Return what stands where a tensor should, in words."""
-    if isinstance(value, np.ndarray):
-        return f"a NumPy array {list(value.shape)} {value.dtype}"
-    return f"{value!r} ({type(value).__name__})"
 
 
 def label_of(instruction: Any) -> str | None:

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar, dataclass_transform
@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Final, ParamSpec, TypeVar, dataclass_transform
 import numpy as np
 
 from neurosim import seen
-from neurosim.calls import kept, kind_of, label_of, made_of_older_call
+from neurosim.calls import bug, kept, label_of, made_of_older_call, placed
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
-from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug, Uninitialized
+from neurosim.errors import IllegalOperand, NeurosimError, Uninitialized
 from neurosim.handle import NkiInstruction
 from neurosim.holes import Holes as Holes
 from neurosim.holes import check_owners, partly_written
@@ -31,7 +31,7 @@ from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
 from neurosim.indirect import IndirectTensor, same_place
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
-from neurosim.interning import freeze, getter, pattern, state_pattern, typed
+from neurosim.interning import Kinds, Known, freeze, getter, pattern, state_pattern, typed
 from neurosim.kernel import Action, Kernel, current, running
 from neurosim.lanes import Lanes, note_rows, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
@@ -44,11 +44,8 @@ from neurosim.rules import (
     Broken,
     access_rules,
     bounding_box,
-    fits_float32,
-    is_number,
-    memory_advice,
     no_array,
-    no_register,
+    operand_fits,
     packed,
     repeats_only,
     rounds,
@@ -59,14 +56,10 @@ from neurosim.work import Work
 
 _ALL: Final[Holes] = {}
 """What :meth:`Instruction.written` returns where everything was."""
-_NOT_YET: Final[Any] = object()
-"""In place of what a class has not yet found out of kinds of values."""
 P = ParamSpec("P")
 C = TypeVar("C", bound="type[Instruction]")
 
 Tile = NkiTensor
-Tiles = tuple[tuple[int, str, Operand], ...]
-"""Place among what a signature is known by, name and declaration of each operand that is a tensor."""
 
 
 @dataclass_transform(field_specifiers=(In, Out, Accumulate), eq_default=False)
@@ -95,7 +88,7 @@ class Instruction(ABC):
     _tensors: ClassVar[tuple[tuple[str, Operand], ...]] = ()
     _parameters: ClassVar[Callable[[Any], tuple[Any, ...]]]
     _given: ClassVar[Callable[[Any], tuple[Any, ...]]]
-    _found: ClassVar[dict[tuple[type, ...], Tiles | None]]  # by the types of what a call gives
+    _kinds: ClassVar[dict[tuple[type, ...], Kinds]]
     _flags: ClassVar[tuple[str, ...]] = ()
     _admits_all: ClassVar[bool] = True
     _writes_all: ClassVar[bool] = True
@@ -112,7 +105,7 @@ class Instruction(ABC):
         )
         cls._tensors = tuple((name, operand) for name, operand in cls._operands if operand is not None)
         cls._parameters = staticmethod(getter([name for name, operand in cls._operands if operand is None]))
-        cls._given, cls._found = staticmethod(getter([name for name, _ in cls._operands])), {}
+        cls._given, cls._kinds = staticmethod(getter([name for name, _ in cls._operands])), {}
         cls._admits_all = cls.admit is Instruction.admit
         cls._writes_all = cls.written is Instruction.written
         cls._flags = tuple(
@@ -193,22 +186,21 @@ class Instruction(ABC):
         """Check, execute and record this instruction; for ``caller`` see :func:`issue`."""
         cls = type(self)
         given = cls._given(self)
-        kinds = tuple(map(type, given))  # 1, 1.0 and True are equal, and not the same parameter
-        tiles = cls._found.get(kinds, _NOT_YET)
-        if tiles is _NOT_YET:
-            tiles = cls._tiles_of(kinds)
-        found = None
-        if tiles is not None:
-            parts, tensors = [cls, kinds, *given], []
-            for place, name, operand in tiles:
-                tensor = parts[place]
-                tensors.append((name, tensor, operand))
-                parts[place] = tensor._key or tensor.key  # asked before, mostly
+        kinds = cls._kinds.get(types := tuple(map(type, given)))
+        if kinds is None:
+            kinds = cls._kinds[types] = Kinds(types, cls._operands)
+        found = tensors = None
+        if kinds.are_simple:
+            key, slots, fresh, is_plain = kinds.look(given, kernel, self.state_written)
             try:
-                found = kernel.signatures.get(key := tuple(parts))
+                found = kernel.signatures.get(key)
             except (TypeError, ValueError):  # an array: rules say whether that is allowed
-                tiles = None
-        if tiles is None:
+                pass
+            else:
+                if is_plain and found is not None and found.lanes is not None:
+                    return self._run_plainly(kernel, found, found.lanes, slots, fresh, caller)
+                tensors = kinds.operands(given)
+        if tensors is None:
             key, tensors = self._look_closely(kernel)
             found = kernel.signatures.get(key)
         if found is None:
@@ -220,22 +212,36 @@ class Instruction(ABC):
             return NkiInstruction(kernel.program, -1, None)
         return self._run(kernel, found, tensors, caller)
 
-    @classmethod
-    def _tiles_of(cls, kinds: tuple[type, ...]) -> Tiles | None:
-        """Return which of what a call gives are tensors with a place of their own, where all else can be compared.
-
-        None where a tensor's place depends on values, or something is a list.
-        """
-        found = None
-        if not any(issubclass(kind, (IndirectTensor, list, tuple)) for kind in kinds):
-            entries = enumerate(zip(kinds, cls._operands, strict=True), start=2)
-            found = tuple(
-                (place, name, operand)
-                for place, (kind, (name, operand)) in entries
-                if operand is not None and issubclass(kind, NkiTensor)
-            )
-        cls._found[kinds] = found
-        return found
+    def _run_plainly(
+        self,
+        kernel: Kernel,
+        found: Known,
+        lanes: Lanes,
+        slots: list[int],
+        fresh: list[NkiTensor],
+        caller: FrameType | None,
+    ) -> NkiInstruction:
+        """Execute and record where operands are as :meth:`Kinds.look` calls plain: what is left of :meth:`_run`."""
+        number, _, engine, states, _ = found
+        label: str | None = self.name  # type: ignore[attr-defined]
+        if label is not None:
+            label = label_of(self)
+        if states:
+            self._take_states(kernel, engine, states, slots)
+        if not self._admits_all:
+            self.admit(lanes)
+        if kernel.values or self.is_control:
+            self.execute(lanes)
+        written = _ALL if self._writes_all else self.written()
+        if written:
+            self._mark_written(kernel, self._look_closely(kernel)[1], _ALL, None, written)
+        else:
+            for tensor in fresh:
+                tensor.allocation.storage.mark(tensor, self.state_written)
+        for kind, access in states:
+            if access is not Access.READ:
+                kernel.registers(kind, engine).state = WRITTEN
+        return NkiInstruction(kernel.program, kernel.record(number, slots, label, kernel.stack(caller)), label)
 
     def _look_closely(self, kernel: Kernel) -> tuple[tuple[Any, ...], list[tuple[str, NkiTensor, Operand]]]:
         """Return what the signature is known by, and the operands, whatever they are."""
@@ -308,7 +314,7 @@ class Instruction(ABC):
         taken = list(given)
         for place, value in enumerate(taken):
             label = f"{name}[{place}]"
-            self._check_operand(label, value, operand)
+            self._raise((operand_fits(label, value, operand),))
             if isinstance(value, IndirectTensor):
                 value = taken[place] = self._resolve(kernel, label, operand, value, tensors)
             tensors.append((label, value, operand))
@@ -352,11 +358,11 @@ class Instruction(ABC):
     def _run(
         self,
         kernel: Kernel,
-        signature: tuple[int, Engine, Any, Lanes | None],
+        signature: Known,
         tensors: list[tuple[str, NkiTensor, Operand]],
         caller: FrameType | None,
     ) -> NkiInstruction:
-        signature_id, engine, states, usual = signature
+        signature_id, _, engine, states, usual = signature
         label: str | None = self.name  # type: ignore[attr-defined]
         if label is not None:
             label = label_of(self)
@@ -373,8 +379,22 @@ class Instruction(ABC):
             lanes.run(self, tensors)
             if before is not None and before == shared_bytes(tensors):
                 kernel.writes.silent.add(len(kernel.program))
+        self._mark_written(kernel, tensors, holes, origin, _ALL if self._writes_all else self.written())
+        for kind, access in states:
+            if access is not Access.READ:
+                kernel.registers(kind, engine).state = WRITTEN
+        return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label, kernel.stack(caller)), label)
+
+    def _mark_written(
+        self,
+        kernel: Kernel,
+        tensors: list[tuple[str, NkiTensor, Operand]],
+        holes: Holes,
+        origin: HoleOrigin | None,
+        written: Holes,
+    ) -> None:
+        """Set the shadow of what was written: all of it, or what ``written`` says, with holes that came from others."""
         spread = self.holes(holes) if holes else holes
-        written = _ALL if self._writes_all else self.written()
         if (holes or written) and not seen.is_noted():
             self._note_parts(tensors, holes, written)
         for name, tensor, operand in tensors:
@@ -384,11 +404,6 @@ class Instruction(ABC):
                     self._mark(tensor, spread.get(name), origin, written.get(name))
                     if storage.is_plane:
                         kernel.writers.append(tensor.allocation.index)
-        for kind, access in states:
-            if access is not Access.READ:
-                kernel.registers(kind, engine).state = WRITTEN
-        index = kernel.record(signature_id, slots, label, kernel.stack(caller))
-        return NkiInstruction(kernel.program, index, label)
 
     def _take_states(self, kernel: Kernel, engine: Engine, states: Any, slots: list[int]) -> None:
         """Add the slots of engine registers."""
@@ -445,14 +460,12 @@ class Instruction(ABC):
             raise uninitialized(f"{self.mnemonic}: {name} {tensor.describe()}", bounding_box(mask), origin)
         return origin
 
-    def _define(
-        self, kernel: Kernel, key: tuple[Any, ...], tensors: list[tuple[str, NkiTensor, Operand]]
-    ) -> tuple[int, Engine, Any, Lanes | None]:
+    def _define(self, kernel: Kernel, key: tuple[Any, ...], tensors: list[tuple[str, NkiTensor, Operand]]) -> Known:
         """Evaluate rules, engine and work of a new signature; its access to values too, where that is the usual."""
         for name, operand in self._operands:
             value = getattr(self, name)
             if operand is not None and not (operand.several and isinstance(value, list)):  # a list's entries were
-                self._check_operand(name, value, operand)
+                self._raise((operand_fits(name, value, operand),))
         for name in self._flags:
             self._check_flag(name, getattr(self, name))
         self._raise(no_array(name, getattr(self, name)) for name, operand in self._operands if operand is None)
@@ -462,7 +475,7 @@ class Instruction(ABC):
                 self._raise(self.access(name, tensor, chip))
         for name, tensor, operand in tensors:
             if tensor.dtype.is_packed:
-                self._raise(iter((packed(name, tensor, chip, self.takes_packed),)))
+                self._raise((packed(name, tensor, chip, self.takes_packed),))
             elif operand.is_written and not self.takes_packed:
                 rounds(f"{self.mnemonic}: {name}", tensor)
         for name, tensor, operand in tensors:
@@ -487,13 +500,16 @@ class Instruction(ABC):
         )
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)
-        is_usual = kernel.lanes is None and kernel.team is None  # cores share signatures, and no registers
-        lanes = Lanes(kernel, engine) if is_usual else None
-        found = (len(kernel.program.signatures) - 1, engine, states, lanes)
-        kernel.signatures[key] = found
+        lanes = self._lanes(kernel, engine)
+        found = kernel.signatures[key] = Known(len(kernel.program.signatures) - 1, type(self), engine, states, lanes)
         return found
 
-    def _raise(self, broken: Iterator[Broken | None]) -> None:
+    def _lanes(self, kernel: Kernel, engine: Engine) -> Lanes | None:
+        """Return the access to values that all calls of a signature share, None where each makes its own."""
+        is_usual = kernel.lanes is None and kernel.team is None  # cores share signatures, and no registers
+        return Lanes(kernel, engine) if is_usual else None
+
+    def _raise(self, broken: Iterable[Broken | None]) -> None:
         for entry in broken:
             if entry is not None:
                 advice = entry.advice or f"see what it takes: neurosim isa {self.mnemonic}"
@@ -502,30 +518,6 @@ class Instruction(ABC):
     def _check_flag(self, name: str, value: Any) -> None:
         if not isinstance(value, (bool, np.bool_)):
             raise IllegalOperand(f"{self.mnemonic}: {name}={value!r} is not a bool", advice="pass True or False")
-
-    def _check_operand(self, name: str, value: Any, operand: Operand) -> None:
-        if isinstance(value, NkiTensor):
-            if value.buffer not in operand.memories:
-                if Memory.state in (value.buffer, *operand.memories):
-                    raise no_register(self.mnemonic, name, value, operand)
-                allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
-                raise IllegalOperand(
-                    f"{self.mnemonic}: {name} is in {value.buffer.label}; it must be in {allowed}",
-                    numbers=(f"{name}  {value.describe()}",),
-                    advice=memory_advice(value.buffer, operand),
-                )
-            return
-        if operand.number and is_number(value):
-            self._raise(iter((fits_float32(name, value),)))
-            return
-        if value is None and operand.optional:
-            return
-        kind = "a register" if operand.memories == (Memory.state,) else "a tensor"
-        wanted = f"{kind} or a number" if operand.number else kind
-        raise IllegalOperand(
-            f"{self.mnemonic}: {name} is {kind_of(value)}; it must be {wanted}",
-            advice="arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray",
-        )
 
 
 def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = None) -> NkiInstruction:
@@ -536,24 +528,9 @@ def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = N
     try:
         return instruction.issue(kernel, caller)
     except NeurosimError as error:
-        raise _placed(instruction, kernel, error) from error.__cause__
+        raise placed(instruction.mnemonic, kernel, error) from error.__cause__
     except Exception as error:
-        raise _bug(instruction, kernel, error) from error
-
-
-def _placed(instruction: Instruction, kernel: Kernel, error: NeurosimError) -> NeurosimError:
-    """Return an error with its line; a kernel that catches it may go another way, for these values alone."""
-    seen.note(f"{instruction.mnemonic} raised an error, which the kernel caught")
-    return error.at(kernel.where())
-
-
-def _bug(instruction: Instruction, kernel: Kernel, error: Exception) -> SimulatorBug:
-    seen.note(f"{instruction.mnemonic} raised an error, which the kernel caught")
-    return SimulatorBug(
-        f"{instruction.mnemonic}: {type(error).__name__}: {error}",
-        where=kernel.where(),
-        advice="this is neurosim's mistake, not the kernel's: please report it with these lines",
-    )
+        raise bug(instruction.mnemonic, kernel, error) from error
 
 
 def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
@@ -573,9 +550,9 @@ def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
         try:
             handle = instruction.issue(kernel, sys._getframe(1))
         except NeurosimError as error:
-            raise _placed(instruction, kernel, error) from error.__cause__
+            raise placed(instruction.mnemonic, kernel, error) from error.__cause__
         except Exception as error:
-            raise _bug(instruction, kernel, error) from error
+            raise bug(instruction.mnemonic, kernel, error) from error
         if kernel.bodies:  # of a loop on the device: each later trip makes the same call
             places, names = kept(args), kept(kwargs)  # as they are now, whatever Python does to them afterwards
             repeated: Action = lambda: handle.again(issue(cls(*places, **names), kernel))  # noqa: E731

@@ -4,14 +4,90 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.indirect import IndirectTensor
+from neurosim.kernel import Kernel
+from neurosim.lanes import Lanes
+from neurosim.memory import WRITTEN
+from neurosim.operands import Operand
 from neurosim.program import Access, Pattern
 from neurosim.registers import registers_of
 from neurosim.view import NkiTensor
+
+
+class Known(NamedTuple):
+    """What a run knows of a signature.
+
+    Attributes:
+        number: in the program's table.
+        instruction: the class.
+        engine, states: where it runs, and the registers there that it uses, as (kind, access).
+        lanes: the access to values that all its calls share, None where each makes its own.
+    """
+
+    number: int
+    instruction: type[Any]
+    engine: Engine
+    states: tuple[tuple[str, Access], ...]
+    lanes: Lanes | None
+
+
+class Kinds:
+    """The types of what a call gives: 1, 1.0 and True are equal, and not the same parameter.
+
+    Attributes:
+        are_simple: whether no tensor's place depends on values, and nothing is a list: all can be compared.
+    """
+
+    __slots__ = ("_tensors", "_tiles", "are_simple")
+
+    def __init__(self, types: tuple[type, ...], declared: tuple[tuple[str, Operand | None], ...]) -> None:
+        self._tensors = [
+            (place, name, operand)
+            for place, (kind, (name, operand)) in enumerate(zip(types, declared, strict=True))
+            if operand is not None and issubclass(kind, NkiTensor)
+        ]
+        self._tiles = [(place + 1, operand.is_written) for place, _, operand in self._tensors]
+        self.are_simple = not any(issubclass(kind, (IndirectTensor, list, tuple)) for kind in types)
+
+    def look(
+        self, given: tuple[Any, ...], kernel: Kernel, state_written: int
+    ) -> tuple[tuple[Any, ...], list[int], list[NkiTensor], bool]:
+        """Look at each of a call's tensors once.
+
+        Returns:
+            What the signature is known by; the slots; the tensors whose memory gets another state by being written;
+            and whether no memory asks for more: what is read was written as a whole, and nothing shares its bytes.
+        """
+        parts: list[Any] = [self, *given]
+        slots: list[int] = []
+        fresh: list[NkiTensor] = []
+        marks = kernel.marks
+        made = len(marks)
+        is_plain = not (kernel.dry or kernel.has_left_scopes)
+        for place, is_written in self._tiles:
+            tensor = parts[place]
+            parts[place] = tensor._key or tensor.key  # asked before, mostly
+            allocation = tensor.allocation
+            storage, index = allocation.storage, allocation.index
+            slots += storage.id, tensor.offset_bytes
+            if storage.is_plane or index > made or marks[index - 1] is not allocation.mark:
+                is_plain = False
+            elif not is_written:
+                if storage.state < WRITTEN:
+                    is_plain = False
+            elif storage.borrowed:
+                is_plain = False
+            elif storage.state != state_written:
+                fresh.append(tensor)
+        return tuple(parts), slots, fresh, is_plain
+
+    def operands(self, given: tuple[Any, ...]) -> list[tuple[str, NkiTensor, Operand]]:
+        """Return name, tensor and declaration of each tensor."""
+        return [(name, given[place], operand) for place, name, operand in self._tensors]
 
 
 def getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -463,7 +463,7 @@ class Kernel:
         """Whether some tensors went out of scope."""
         return bool(self._left)
 
-    def record(self, signature: int, slots: Sequence[int], name: str | None, stack: int) -> int:
+    def record(self, signature: int, slots: list[int], name: str | None, stack: int) -> int:
         """Append a record, made at the call stack ``stack``, and return its index."""
         program = self.program
         index = program.append(signature, slots, stack, self.core, self.block, self.trip)

@@ -18,6 +18,7 @@ from neurosim.engines import Engine
 from neurosim.errors import IllegalOperand
 from neurosim.handle import NkiInstruction
 from neurosim.instruction import Instruction
+from neurosim.interning import Known
 from neurosim.kernel import Kernel
 from neurosim.lanes import Lanes
 from neurosim.memory import HoleOrigin, Mask
@@ -77,10 +78,13 @@ class Meeting(Instruction):
     def execute(self, lanes: Lanes) -> None:
         """Nothing: :meth:`perform` does it, for all cores at once."""
 
+    def _lanes(self, kernel: Kernel, engine: Engine) -> None:
+        """Return None: nothing is executed before all are there, not even alone."""
+
     def _run(
         self,
         kernel: Kernel,
-        signature: tuple[int, Engine, Any, Lanes | None],
+        signature: Known,
         tensors: list[tuple[str, NkiTensor, Operand]],
         caller: FrameType | None,
     ) -> NkiInstruction:
@@ -93,8 +97,8 @@ class Meeting(Instruction):
             kernel.core,
             kernel.where(stack),
             self.say(),
-            signature[1],
-            signature[0],
+            signature.engine,
+            signature.number,
             slots,
             label,
             stack,

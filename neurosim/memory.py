@@ -70,18 +70,19 @@ class Storage:
         origin: where the last hole that was written here came from.
         partly: of the last result here that was not written as a whole, the instruction, which elements it leaves out
             (empty where a predicate says), how many it wrote and of how many; None where none was.
+        held: the bytes, None as long as nobody asked for them.
         fine: wider values than the bytes hold, in runs that keep any (see :mod:`neurosim.fine`).
     """
 
     __slots__ = (
         "__weakref__",
-        "_buffer",
         "_granule",
         "_owners",
         "_pending_bytes",
         "_shadow",
         "borrowed",
         "fine",
+        "held",
         "id",
         "is_plane",
         "memory",
@@ -108,7 +109,7 @@ class Storage:
         self.row_bytes = row_bytes
         self.size_bytes = row_bytes * max(partitions, 1)
         self.borrowed = buffer is not None
-        self._buffer = buffer
+        self.held = buffer
         self.state = UNWRITTEN if buffer is None else WRITTEN
         self.origin: HoleOrigin | None = None
         self.partly: tuple[str, str, int, int] | None = None
@@ -121,30 +122,30 @@ class Storage:
     @property
     def buffer(self) -> Bytes:
         """The bytes, one-dimensional, partition after partition; made when first asked for."""
-        if self._buffer is None:
+        if self.held is None:
             # zeros, not empty: the system hands out untouched pages for free, and nothing depends on stale bytes
             try:
-                self._buffer = np.zeros(self.size_bytes, np.uint8)
+                self.held = np.zeros(self.size_bytes, np.uint8)
             except (MemoryError, ValueError) as error:
                 raise CapacityExceeded(
                     f"a tensor of {self.size_bytes} bytes does not fit into this machine's memory",
                     advice="run with values=False, which needs no data",
                 ) from error
-        return self._buffer
+        return self.held
 
     def renew(self, buffer: Bytes | None, state: int, *, borrowed: bool | None = None) -> None:
         """Begin anew with other bytes, all in one state, as if nothing had happened here.
 
         ``borrowed`` says whether they are a caller's; by default they are where there are any.
         """
-        self._buffer, self.state = buffer, state
+        self.held, self.state = buffer, state
         self.borrowed = buffer is not None if borrowed is None else borrowed
         self._shadow = self._owners = self.origin = self.partly = self.fine = None
         self._pending_bytes = 0
 
     def give(self) -> Bytes | None:
         """Return the bytes, if there are any, and let go of them: the next ones are others."""
-        buffer, self._buffer = self._buffer, None
+        buffer, self.held = self.held, None
         return None if self.borrowed else buffer
 
     def is_all(self, state: int) -> bool:
@@ -154,7 +155,7 @@ class Storage:
     def detach(self) -> None:
         """Copy borrowed bytes (a caller's array) before the first write to them."""
         if self.borrowed:
-            self._buffer = self.buffer.copy()
+            self.held = self.buffer.copy()
             self.borrowed = False
 
     def _materialise(self, tensor: NkiTensor) -> Bytes:

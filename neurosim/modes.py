@@ -9,7 +9,13 @@ from enum import Enum
 from typing import Any
 
 
-class ReduceCmd(Enum):
+class Mode(Enum):
+    """An enumeration of parameters: hashed by identity, since records hash their parameters."""
+
+    __hash__ = object.__hash__
+
+
+class ReduceCmd(Mode):
     """What an instruction does to the accumulator registers of its engine."""
 
     idle = 0
@@ -19,7 +25,7 @@ class ReduceCmd(Enum):
     load_reduce = 4
 
 
-class DgeMode(Enum):
+class DgeMode(Mode):
     """Who generates the descriptors of a DMA."""
 
     unknown = 0
@@ -28,14 +34,14 @@ class DgeMode(Enum):
     none = 3
 
 
-class OobMode(Enum):
+class OobMode(Mode):
     """What an index out of bounds does in a DMA with dynamic addresses."""
 
     error = 0
     skip = 1
 
 
-class DmaEngine(Enum):
+class DmaEngine(Mode):
     """Which DMA moves data between cores."""
 
     dma = 1

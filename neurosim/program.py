@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -219,12 +219,12 @@ class Program:
         return len(self.signature_ids)
 
     def append(
-        self, signature: int, slots: Sequence[int], stack: int, core: int = 0, block: int = -1, trip: int = -1
+        self, signature: int, slots: list[int], stack: int, core: int = 0, block: int = -1, trip: int = -1
     ) -> int:
         """Add a record and return its index. ``slots`` is flat: storage id, byte offset, per operand."""
         index = len(self.signature_ids)
         self.signature_ids.append(signature)
-        self.slots.extend(slots)
+        self.slots.fromlist(slots)
         self.slot_starts.append(len(self.slots))
         self.stack_ids.append(stack)
         self.cores.append(core)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from neurosim.chip import Chip
 from neurosim.dtypes import DType, Kind, float32
 from neurosim.engines import Memory
-from neurosim.errors import IllegalOperand, UnknownBehavior
+from neurosim.errors import UnknownBehavior
 from neurosim.operands import Operand
 from neurosim.program import Access
 from neurosim.view import NkiTensor
@@ -338,23 +338,48 @@ def bounding_box(mask: npt.NDArray[np.bool_]) -> str:
     return f"[{', '.join(parts)}] ({count} of {total} elements)"
 
 
-def no_register(mnemonic: str, name: str, value: NkiTensor, operand: Operand) -> IllegalOperand:
-    """Return the error for a register in a tensor's place, or a tensor in a register's."""
+def operand_fits(name: str, value: Any, operand: Operand) -> Broken | None:
+    """What stands for an operand is one in a memory that it may live in, or else a number that may stand for it."""
+    if isinstance(value, NkiTensor):
+        if value.buffer in operand.memories:
+            return None
+        if Memory.state in (value.buffer, *operand.memories):
+            return _no_register(name, value, operand)
+        allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
+        what = f"{name} is in {value.buffer.label}; it must be in {allowed}"
+        return Broken(what, (f"{name}  {value.describe()}",), _memory_advice(value.buffer, operand))
+    if operand.number and is_number(value):
+        return fits_float32(name, value)
+    if value is None and operand.optional:
+        return None
+    kind = "a register" if operand.memories == (Memory.state,) else "a tensor"
+    wanted = f"{kind} or a number" if operand.number else kind
+    advice = "arrays become tensors as arguments of the kernel; on-chip tensors come from nl.ndarray"
+    return Broken(f"{name} is {_kind_of(value)}; it must be {wanted}", (), advice)
+
+
+def _kind_of(value: Any) -> str:
+    """Return what stands where a tensor should, in words."""
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array {list(value.shape)} {value.dtype}"
+    return f"{value!r} ({type(value).__name__})"
+
+
+def _no_register(name: str, value: NkiTensor, operand: Operand) -> Broken:
+    """A register in a tensor's place, or a tensor in a register's."""
+    numbers = (f"{name}  {value.describe()}",)
     if value.buffer is Memory.state:
         allowed = " or ".join(dict.fromkeys(memory.label for memory in operand.memories))
-        return IllegalOperand(
-            f"{mnemonic}: {name} is a register; it must be a tensor in {allowed}",
-            numbers=(f"{name}  {value.describe()}",),
-            advice="store it into a tile with nisa.register_store first",
-        )
-    return IllegalOperand(
-        f"{mnemonic}: {name} is in {value.buffer.label}; it must be a register",
-        numbers=(f"{name}  {value.describe()}",),
-        advice="allocate one with nisa.register_alloc, and load the tensor's element with nisa.register_load",
+        what = f"{name} is a register; it must be a tensor in {allowed}"
+        return Broken(what, numbers, "store it into a tile with nisa.register_store first")
+    return Broken(
+        f"{name} is in {value.buffer.label}; it must be a register",
+        numbers,
+        "allocate one with nisa.register_alloc, and load the tensor's element with nisa.register_load",
     )
 
 
-def memory_advice(memory: Memory, operand: Operand) -> str:
+def _memory_advice(memory: Memory, operand: Operand) -> str:
     """Return what to do about a tensor in a memory that an operand does not take."""
     if operand.memories == (Memory.psum,):
         return "the tensor engine writes PSUM only: allocate it with buffer=nl.psum"

@@ -341,6 +341,50 @@ def test_anything_that_differs_makes_another_signature(change):
     assert len(in_kernel(change).program.signatures) == 2
 
 
+def test_a_signature_seen_before_says_nothing_of_memory():
+    """The same call on other tiles: what was never written raises, and a written argument stays the caller's."""
+
+    def unwritten(tile):
+        for fresh in (False, True):
+            source = nl.ndarray((4, 4), nl.float32, nl.sbuf, name="source") if fresh else tile
+            nisa.tensor_copy(dst=nl.ndarray((4, 4), nl.float32, nl.sbuf), src=source)
+
+    with pytest.raises(Uninitialized, match="source"):
+        in_kernel(unwritten)
+
+    given = np.arange(16, dtype=F).reshape(4, 4)
+
+    def written(tile, argument):
+        before = argument[0:2, 0:4]
+        for _ in range(2):
+            nisa.dma_copy(dst=nl.ndarray((4, 4), nl.float32, nl.shared_hbm), src=tile)
+            nisa.dma_copy(dst=argument.reshape((4, 4)), src=tile)
+        out = nl.ndarray((2, 4), nl.float32, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=before)
+        return out, argument
+
+    kept = given.copy()
+    out, _ = in_kernel(written, kept).outputs
+    assert (out == 1.0).all()  # the view was made before the argument got bytes of its own
+
+
+def test_a_tile_of_a_loop_that_was_left_is_refused_in_a_call_like_others():
+    def body(tile):
+        out, inner = nl.ndarray((4, 4), nl.float32, nl.sbuf), []
+
+        def trip(_):
+            inner.append(nl.ndarray((4, 4), nl.float32, nl.sbuf))
+            nisa.memset(dst=inner[0], value=1.0)
+            nisa.tensor_copy(dst=out, src=inner[0])
+
+        nl.fori_loop(0, 2, trip)
+        nisa.tensor_copy(dst=out, src=tile)
+        nisa.tensor_copy(dst=out, src=inner[0])
+
+    with pytest.raises(IllegalOperand, match="a loop that was left"):
+        in_kernel(body)
+
+
 def test_rules_are_checked_for_each_pattern():
     """A legal call does not hide an illegal one of another shape, nor one at another place in a PSUM bank."""
 

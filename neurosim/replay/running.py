@@ -35,8 +35,8 @@ def recorded(kernel: Kernel, returned: Any, inputs: int) -> Recording:
 
 def _classes(kernel: Kernel) -> Classes:
     classes: list[Any] = [None] * len(kernel.program.signatures)
-    for key, (number, *_) in kernel.signatures.items():
-        classes[number] = key[0]
+    for number, cls, *_ in kernel.signatures.values():
+        classes[number] = cls
     return classes
 
 
