@@ -31,7 +31,7 @@ from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
 from neurosim.indirect import IndirectTensor, same_place
 from neurosim.indirection import ColumnTensor, operand_rules, place_rules
-from neurosim.interning import Kinds, Known, freeze, getter, pattern, state_pattern, typed
+from neurosim.interning import FLOATS, Kinds, Known, freeze, getter, pattern, state_pattern, typed
 from neurosim.kernel import Action, Kernel, current, running
 from neurosim.lanes import Lanes, note_rows, shared_bytes
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
@@ -258,11 +258,11 @@ class Instruction(ABC):
             elif operand.several and isinstance(value, (list, tuple)):
                 key.append(self._take_several(kernel, name, operand, value, tensors))
             else:
-                key.append((type(value), value) if type(value) not in (list, tuple) else typed(value))
+                key.append(typed(value))
         given = type(self)._parameters(self)
         kinds = tuple(map(type, given))
-        if list in kinds or tuple in kinds:
-            given = tuple([typed(value) if type(value) in (list, tuple) and value else value for value in given])
+        if any(issubclass(kind, (list, tuple, *FLOATS)) for kind in kinds):
+            given = tuple([typed(value) if isinstance(value, (list, tuple, *FLOATS)) else value for value in given])
         if list in kinds:
             given = tuple([() if type(value) is list else value for value in given])
             kinds = tuple([tuple if kind is list else kind for kind in kinds])

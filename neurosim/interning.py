@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
@@ -16,6 +18,9 @@ from neurosim.operands import Operand
 from neurosim.program import Access, Pattern
 from neurosim.registers import registers_of
 from neurosim.view import NkiTensor
+
+FLOATS: Final = (float, np.generic)
+"""What may be -0.0, scalars of ml_dtypes included."""
 
 
 class Known(NamedTuple):
@@ -42,7 +47,7 @@ class Kinds:
         are_simple: whether no tensor's place depends on values, and nothing is a list: all can be compared.
     """
 
-    __slots__ = ("_tensors", "_tiles", "are_simple")
+    __slots__ = ("_floats", "_tensors", "_tiles", "are_simple")
 
     def __init__(self, types: tuple[type, ...], declared: tuple[tuple[str, Operand | None], ...]) -> None:
         self._tensors = [
@@ -51,6 +56,7 @@ class Kinds:
             if operand is not None and issubclass(kind, NkiTensor)
         ]
         self._tiles = [(place + 1, operand.is_written) for place, _, operand in self._tensors]
+        self._floats = [place for place, kind in enumerate(types, start=1) if issubclass(kind, FLOATS)]
         self.are_simple = not any(issubclass(kind, (IndirectTensor, list, tuple)) for kind in types)
 
     def look(
@@ -83,6 +89,9 @@ class Kinds:
                 is_plain = False
             elif storage.state != state_written:
                 fresh.append(tensor)
+        for place in self._floats:
+            if not parts[place]:
+                parts[place] = str(parts[place])  # 0.0 and -0.0 are equal, and not the same parameter
         return tuple(parts), slots, fresh, is_plain
 
     def operands(self, given: tuple[Any, ...]) -> list[tuple[str, NkiTensor, Operand]]:
@@ -98,9 +107,14 @@ def getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def typed(value: Any) -> Hashable:
-    """Return lists as tuples and leaves with their types: 1, 1.0 and True are equal, and not the same parameter."""
+    """Return lists as tuples and leaves with their types: equal parameters are not the same if one is 1, one True.
+
+    Nor are 0.0 and -0.0.
+    """
     if isinstance(value, (list, tuple)):
         return tuple(typed(entry) for entry in value)
+    if isinstance(value, FLOATS) and not value:
+        return (type(value), str(value))
     return (type(value), value if isinstance(value, Hashable) else repr(value))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import nki.isa as nisa
@@ -15,7 +16,8 @@ import numpy as np
 import twin as t
 from twin import Twin
 
-MEMORIES = {"sbuf": nl.sbuf, "psum": nl.psum, "hbm": nl.shared_hbm}
+import neurosim
+
 EXTENTS = (1, 2, 3, 5, 8, 17)
 PARTITIONS = (1, 2, 7, 32, 33, 64, 65, 128)
 STARTS = (0, 32, 64, 96)
@@ -74,14 +76,18 @@ class Call:
 class Programs:
     """Draws and issues the steps of one program, inside a kernel. ``source`` is its input: a long HBM vector."""
 
-    def __init__(self, random: Any, source: Any, data: Any, chip: str = "trn2") -> None:
+    def __init__(self, random: Any, source: Any, data: Any, chip: str = "trn2", hbm: Any = nl.shared_hbm) -> None:
         self.random, self.chip = random, chip
+        self.memories = {"sbuf": nl.sbuf, "psum": nl.psum, "hbm": hbm}
         self.tensors: list[Tensor] = []
+        self.registers = {engine: t.Registers() for engine in ("scalar", "vector")}
+        self.generator = t.Generator(first_states())
         self.source, self.data = source, data
         self.steps = [
             self.tensor_copy, self.tensor_tensor, self.tensor_scalar, self.tensor_reduce, self.memset, self.dma_copy,
             self.nc_matmul, self.nc_transpose, self.scan, self.activation, self.predicated, self.select,
             self.scalar_tensor_tensor, self.bits, self.exact_integers, self.iota, self.max8, self.partition_reduce,
+            self.running_sum, self.running_reduction, self.draw,
         ]  # fmt: skip
 
     def step(self) -> Call:
@@ -97,7 +103,7 @@ class Programs:
         return self.random.random() < part
 
     def number(self) -> float:
-        return self.random.choice((0.0, 1.0, -1.0, 0.5, 3.0, -2.25, 100.0, 1e-3))
+        return self.random.choice((0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.25, 100.0, 1e-3))
 
     def shape(self, *, partitions: tuple[int, ...] = PARTITIONS, axes: int | None = None) -> tuple[int, ...]:
         axes = axes or self.pick(1, 1, 2, 2, 3)
@@ -105,7 +111,7 @@ class Programs:
         return (self.random.choice(partitions), *(self.random.choice(extents) for _ in range(axes)))
 
     def new(self, shape: tuple[int, ...], dtype: str, memory: str) -> Tensor:
-        tile = nl.ndarray(shape, dtype=getattr(nl, dtype), buffer=MEMORIES[memory])
+        tile = nl.ndarray(shape, dtype=getattr(nl, dtype), buffer=self.memories[memory])
         tensor = Tensor(tile, Twin.empty(shape, dtype), shape, dtype, memory)
         self.tensors.append(tensor)
         return tensor
@@ -321,6 +327,68 @@ class Programs:
         given = {"dst": dst, "op": getattr(nl, op), "data": data, "bias": bias, "scale": scale}
         return Call("activation", given, lambda: dst.put(value))
 
+    def running_sum(self) -> Call:
+        """Sums in the registers of Scalar, over several calls."""
+        shape, registers = self.shape(), self.registers["scalar"]
+        command = self.pick("reset_reduce", "reset", *(("reduce", "idle") if registers.known >= shape[0] else ()))
+        data, dst = self.operand(shape, t.FLOATS), self.output(shape, t.FLOATS)
+        total = self.output((shape[0], 1), ("float32",), ("sbuf",)) if self.chance(0.5) else None
+        values, given = data.values, {"dst": dst, "op": nl.copy, "data": data}
+        given |= {"reduce_cmd": getattr(nisa.reduce_cmd, command), "reduce_res": total}
+        if command.endswith("reduce"):
+            given["reduce_op"] = nl.add
+
+        def effect() -> None:
+            dst.put(values)
+            if command.startswith("reset"):
+                registers.load(t.F(0), shape[0])
+            if command.endswith("reduce"):
+                rows = t.reduce_rows("add", values.reshape(shape[0], -1))
+                registers.values[: shape[0]] = t.apply("add", registers.values[: shape[0]], rows)
+            if total is not None:
+                total.put(registers.values[: shape[0]])
+
+        return Call("activation", given, effect)
+
+    def running_reduction(self) -> Call:
+        """Reductions in the registers of Vector, over several calls."""
+        shape, registers, start = self.shape(), self.registers["vector"], self.number()
+        command = self.pick("reset_reduce", "load_reduce", *(("reduce",) if registers.known >= shape[0] else ()))
+        op, number = self.pick("add", "maximum", "minimum"), self.number()
+        data, dst = self.operand(shape, t.FLOATS), self.output(shape, t.FLOATS)
+        total = self.output((shape[0], 1), ("float32",), ("sbuf",)) if self.chance(0.5) else None
+        result = t.apply("add", data.values, t.F(number))
+        if np.isnan(result).any():
+            return self.iota()
+        given = {"dst": dst, "data": data, "op0": nl.add, "operand0": number, "reduce_op": named(op)}
+        given |= {"reduce_cmd": getattr(nisa.reduce_cmd, command), "reduce_res": total}
+        if command == "load_reduce":
+            given["reduce_init"] = start
+
+        def effect() -> None:
+            dst.put(result)
+            if command != "reduce":
+                registers.load(t.F(start) if command == "load_reduce" else t.IDENTITY[op], shape[0])
+            rows = np.column_stack([registers.values[: shape[0]], result.reshape(shape[0], -1)])
+            registers.values[: shape[0]] = t.reduce_rows(op, rows)
+            if total is not None:
+                total.put(registers.values[: shape[0]])
+
+        return Call("tensor_scalar_reduce", given, effect)
+
+    def draw(self) -> Call:
+        """Random bits of GpSimd, whose generator draws from trn2 on; an integer takes the lowest of them."""
+        if self.chip == "trn1":
+            return self.iota()
+        dst = self.output(self.shape(), ("int32", "int16", "uint8"), ("sbuf",))
+        rows, dtype = dst.at.shape[0], t.DTYPES[dst.tensor.dtype]
+
+        def effect() -> None:
+            drawn = self.generator.draw(rows, dst.at.size // rows)
+            dst.put(drawn.astype(f"u{dtype.itemsize}").view(dtype))
+
+        return Call("rng", {"dst": dst, "engine": nisa.engine.gpsimd}, effect)
+
     def predicated(self) -> Call:
         shape, dtype = self.shape(), self.random.choice(tuple(t.DTYPES))
         predicate, src = self.operand(shape, ("uint8",), ("sbuf",)), self.operand(shape, (dtype,), ("sbuf",))
@@ -369,6 +437,20 @@ class Programs:
         data = self.operand((rows, columns), (dtype,), ("sbuf",))
         dst = self.output((columns, rows), (dtype,), ("psum",))
         return Call("nc_transpose", {"dst": dst, "data": data}, lambda: dst.put(t.turned(data.values, self.chip)))
+
+
+@cache
+def first_states() -> Any:
+    """Return what the generators of GpSimd's lanes hold when a kernel begins, [128, 6]: the manual does not say it."""
+
+    def kernel(rows: Any) -> Any:
+        states = nl.ndarray((128, 6), dtype=nl.uint32, buffer=nl.sbuf)
+        nisa.rand_get_state(dst=states, engine=nisa.engine.gpsimd)
+        out = nl.ndarray((128, 6), dtype=nl.uint32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=states)
+        return out
+
+    return neurosim.simulate(kernel, "trn2", replay=False)(np.zeros(1, np.float32)).outputs
 
 
 def named(op: str) -> Any:

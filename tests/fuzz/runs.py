@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import spoiling
-from programs import Programs
+from programs import Programs, Tensor
 
 import neurosim
 from neurosim.errors import NeurosimError, SimulatorBug
@@ -25,7 +25,7 @@ def legal(random: Any) -> Any:
     def body(programs: Programs) -> None:
         for _ in range(random.randrange(STEPS) + 1):
             programs.step().issue()
-        _compare(programs)
+        compare(programs.tensors)
 
     return _run(random, body)
 
@@ -85,8 +85,9 @@ def _run(random: Any, body: Callable[[Programs], None]) -> Any:
     return neurosim.simulate(program, chip)(INPUT)
 
 
-def _compare(programs: Programs) -> None:
-    for tensor in programs.tensors:
+def compare(tensors: Iterable[Tensor]) -> None:
+    """Raise AssertionError where a tensor does not hold what its twin does."""
+    for tensor in tensors:
         written = tensor.twin.written
         got, want = tensor.tile.array().reshape(-1)[written], tensor.twin.values[written]
         different = _bits(got) != _bits(want)

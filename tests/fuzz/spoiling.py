@@ -19,8 +19,12 @@ NOT_TILES = (None, "tile", 3.5, [1, 2], np.zeros((2, 2), np.float32), nl.float32
 NOT_OPERATORS = (None, "add", 3, nl.float32, np.add)
 
 
-def _views(call: Call, *, dst: bool = True) -> list[str]:
-    return [name for name, value in call.given.items() if isinstance(value, View) and (dst or name != "dst")]
+OUTPUTS = ("dst", "reduce_res")
+"""Operands that are written; all but ``dst`` may be left out."""
+
+
+def _views(call: Call, *, outputs: bool = True) -> list[str]:
+    return [name for name, value in call.given.items() if isinstance(value, View) and (outputs or name not in OUTPUTS)]
 
 
 def _replace(programs: Programs, call: Call, names: list[str], tile: Callable[[View], Any]) -> bool:
@@ -36,7 +40,7 @@ def one_partition_less(programs: Programs, call: Call) -> bool:
     """An input with a partition less than the others."""
     if call.instruction == "tensor_partition_reduce":
         return False  # reduces however many there are
-    names = [name for name in _views(call, dst=False) if call.given[name].at.shape[0] > 1]
+    names = [name for name in _views(call, outputs=False) if call.given[name].at.shape[0] > 1]
     return _replace(programs, call, names, lambda view: view.tile[:-1])
 
 
@@ -70,7 +74,7 @@ def unwritten(programs: Programs, call: Call) -> bool:
     def fresh(view: View) -> Any:
         return programs.new(view.at.shape, view.tensor.dtype, view.tensor.memory).tile
 
-    return _replace(programs, call, _views(call, dst=False), fresh)
+    return _replace(programs, call, _views(call, outputs=False), fresh)
 
 
 def out_of_bounds(programs: Programs, call: Call) -> bool:
@@ -94,9 +98,9 @@ def too_many_partitions(programs: Programs, call: Call) -> bool:
 
 def no_tile(programs: Programs, call: Call) -> bool:
     """Something else where a tile must be."""
-    # operands, biases and what a predicate chooses may be numbers
+    # operands, biases and what a predicate chooses may be numbers, and no reduction need be read out
     may_be_numbers = ("operand", "bias") if call.instruction != "tensor_copy_predicated" else ("src",)
-    names = [name for name in _views(call) if not name.startswith(may_be_numbers)]
+    names = [name for name in _views(call) if not name.startswith((*may_be_numbers, "reduce_res"))]
     call.given[programs.random.choice(names)] = programs.random.choice(NOT_TILES)
     return True
 
@@ -118,7 +122,7 @@ def unknown_keyword(programs: Programs, call: Call) -> bool:
 
 def missing_operand(programs: Programs, call: Call) -> bool:
     """A required operand left out."""
-    names = [name for name in _views(call) if not name.startswith(("operand", "bias"))]
+    names = [name for name in _views(call) if not name.startswith(("operand", "bias", "reduce_res"))]
     del call.given[programs.random.choice(names)]
     return True
 

@@ -9,20 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurosim.errors import KernelError
+from neurosim.errors import DataRace, Deadlock, IllegalOperand, KernelError
 from neurosim.loading import load_module
 
 runs = load_module(Path(__file__).with_name("runs.py"))
+pairs = load_module(Path(__file__).with_name("pairs.py"))
 LONG = 10_000
 
 
 def check_legal(random):
     """Run a legal program; values are compared inside, the timeline here."""
-    timeline = runs.legal(random).timeline
-    for account in timeline.engines.values():
-        terms = (account.busy_ps, *account.stall_ps.values(), account.idle_ps)
-        assert min(terms) >= 0
-        assert sum(terms) == timeline.makespan_ps
+    check_accounts(runs.legal(random))
+
+
+def check_accounts(result):
+    """What an engine does at each moment adds up, on each core."""
+    for timeline in result.timelines.values():
+        for account in timeline.engines.values():
+            terms = (account.busy_ps, *account.stall_ps.values(), account.idle_ps)
+            assert min(terms) >= 0
+            assert sum(terms) == timeline.makespan_ps
 
 
 def check_illegal(random):
@@ -36,6 +42,29 @@ def check_wild(random):
     done, error = runs.wild(random)
     if error is not None:
         check_words(error, done)
+
+
+def check_two_cores(random):
+    """Run a program on two cores, which meet wherever they have to."""
+    result = pairs.careful(random)
+    check_accounts(result)
+    assert sorted(result.timelines) == [0, 1]
+
+
+def check_races(random):
+    """Run a program whose cores meet somewhere: what one of them would have had to wait for is found."""
+    is_racing, error = pairs.careless(random)
+    assert type(error) is (DataRace if is_racing else type(None)), f"{error}"
+    if error is not None:
+        check_words(error, "two cores")
+        assert {line[:7] for line in error.numbers} == {"core 0:", "core 1:"}
+
+
+def check_forgotten(random):
+    """Run a program one core of which forgets a meeting."""
+    planned, error = pairs.forgetful(random)
+    assert isinstance(error, (Deadlock, IllegalOperand)), f"{error} of {planned}"
+    check_words(error, planned)
 
 
 def check_words(error, done):
@@ -66,8 +95,28 @@ def test_wild(random):
     check_wild(random)
 
 
+@settings(max_examples=40)
+@given(randoms)
+def test_two_cores(random):
+    check_two_cores(random)
+
+
+@settings(max_examples=30)
+@given(randoms)
+def test_races(random):
+    check_races(random)
+
+
+@settings(max_examples=20)
+@given(randoms)
+def test_forgotten_meetings(random):
+    check_forgotten(random)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("check", [check_legal, check_illegal, check_wild])
+@pytest.mark.parametrize(
+    "check", [check_legal, check_illegal, check_wild, check_two_cores, check_races, check_forgotten]
+)
 def test_many(check):
     for seed in range(LONG):
         try:

@@ -39,6 +39,40 @@ class Twin:
         self.by_matmul[at] = matmul
 
 
+IDENTITY = {"add": F(0), "maximum": F(-np.inf), "minimum": F(np.inf)}
+"""What a reset puts into accumulators, by reduction."""
+
+
+class Registers:
+    """The accumulators of an engine: one float32 per lane, of which the first ``known`` hold something known."""
+
+    def __init__(self) -> None:
+        self.values, self.known = np.zeros(128, F), 0
+
+    def load(self, value: Any, rows: int) -> None:
+        """Begin anew in the first lanes; what the others hold is lost."""
+        self.values[:rows], self.known = value, rows
+
+
+class Generator:
+    """XORWOW as in G. Marsaglia, "Xorshift RNGs": six words a lane, x, y, z, w, v and the counter d."""
+
+    def __init__(self, states: Any) -> None:
+        self.states = states.copy()
+
+    def draw(self, rows: int, count: int) -> Any:
+        """Return numbers of the first lanes, [rows, count]."""
+        columns, states = [], self.states[:rows]
+        for _ in range(count):
+            x, v = states[:, 0].copy(), states[:, 4].copy()
+            x ^= x >> np.uint32(2)
+            states[:, :4] = states[:, 1:5]
+            states[:, 4] = (v ^ (v << np.uint32(4))) ^ (x ^ (x << np.uint32(1)))
+            states[:, 5] += np.uint32(362437)
+            columns.append(states[:, 4] + states[:, 5])
+        return np.stack(columns, axis=1)
+
+
 def convert(values: Any, dtype: Any) -> Any:
     """Convert as a data path does: through float32; to nearest even; integers saturate, NaN becomes 0."""
     dtype = np.dtype(dtype)

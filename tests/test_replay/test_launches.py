@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import ml_dtypes
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
@@ -216,3 +217,30 @@ def assert_same_time(timeline, other):
     assert listing(timeline.compiled.program) == listing(other.compiled.program)
     assert np.array_equal(timeline.compiled.records, other.compiled.records)
     assert np.array_equal(timeline.compiled.stand_ins, other.compiled.stand_ins)
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, ml_dtypes.bfloat16])
+def test_zeros_keep_their_sign(kind):
+    """They are equal as numbers: a call with one is no call with the other, also where a parameter is a list."""
+    zeros = kind(0.0), kind(-0.0)
+
+    def kernel(x):
+        out = nl.ndarray((4, 2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        calls = (
+            lambda tile, zero: nisa.memset(tile, value=float(zero)),
+            lambda tile, zero: nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=zero),
+            lambda tile, zero: nisa.affine_select(
+                dst=tile, pattern=[[0, 16]], channel_multiplier=0, offset=-1, on_true_tile=tile, on_false_value=zero
+            ),
+            lambda tile, zero: nisa.activation(dst=tile, op=nl.copy, data=tile, scale=zero),
+        )
+        for number, call in enumerate(calls):
+            for sign, zero in enumerate(zeros):
+                tile = nl.load(x)
+                call(tile, zero)
+                nisa.dma_copy(dst=out[number, sign], src=tile)
+        return out
+
+    for result in runs(kernel, ONES, times=2):
+        np.testing.assert_array_equal(np.signbit(result.outputs), [[np.zeros(ONES.shape), np.ones(ONES.shape)]] * 4)
+    assert result.replayed

@@ -23,11 +23,11 @@ SECOND = (np.random.default_rng(1).standard_normal(1 << 18) * 4).astype(np.float
 STEPS = 14
 
 
-def program(seed, data):
+def program(seed, data, chip):
     """Return a kernel that issues random steps and returns all that it has written as a whole."""
 
     def kernel(source):
-        programs = Programs(Random(seed), source, data)
+        programs = Programs(Random(seed), source, data, chip)
         for _ in range(programs.random.randrange(STEPS) + 1):
             programs.step().issue()
         outputs = []
@@ -51,10 +51,10 @@ def replayed_like_a_run(seed, monkeypatch):
     # a generator of random numbers is nothing that a token describes: here the seed says all of it
     monkeypatch.setattr(neurosim.run, "launch_of", lambda *_: Launch(key=f"random program {seed}"))
     chip = ("trn2", "trn1", "trn3")[seed % 3]
-    recorded = neurosim.simulate(program(seed, FIRST), chip)(FIRST)
-    result = neurosim.simulate(program(seed, SECOND), chip)(SECOND)
+    recorded = neurosim.simulate(program(seed, FIRST, chip), chip)(FIRST)
+    result = neurosim.simulate(program(seed, SECOND, chip), chip)(SECOND)
     assert result.replayed == (recorded.unreplayable == "")
-    fresh = neurosim.simulate(program(seed, SECOND), chip, replay=False)(SECOND)
+    fresh = neurosim.simulate(program(seed, SECOND, chip), chip, replay=False)(SECOND)
     assert not fresh.replayed
     assert [array.tobytes() for array in result.outputs] == [array.tobytes() for array in fresh.outputs]
     assert result.program.listing() == fresh.program.listing()
