@@ -259,6 +259,11 @@ class Instruction(ABC):
                 key.append(self._take_several(kernel, name, operand, value, tensors))
             else:
                 key.append(typed(value))
+        indexes = [tensor for name, tensor, _ in tensors if name.startswith("index of ")]
+        if len(indexes) > 1:  # rules may ask whether operands are chosen by the same one
+            key.append(
+                tuple([next(place for place, one in enumerate(indexes) if same_place(index, one)) for index in indexes])
+            )
         given = type(self)._parameters(self)
         kinds = tuple(map(type, given))
         if any(issubclass(kind, (list, tuple, *FLOATS)) for kind in kinds):

@@ -439,6 +439,23 @@ def test_operands_that_offsets_choose(rng):
         neurosim.simulate(lambda *tensors: kernel(*tensors, same=False), "trn3")(*a, *b, index)
 
 
+def test_offsets_that_look_alike_are_others(rng):
+    """A call that differs from one before it only in which offsets choose the scales is refused."""
+    format_ = nl.float8_e4m3fn_x4
+    data, scale = random_operand(rng, format_, (64, 4))
+    index = np.tile(np.arange(4, dtype=np.uint16), (64, 1))
+
+    def kernel(data, scale, index):
+        psum, data, scale = nl.ndarray((4, 4), nl.float32, nl.psum), nl.load(data.view(format_)), nl.load(scale)
+        one, other = nl.load(index), nl.load(index)
+        for second in (one, other):
+            chosen = data.indirect(one, num_elem=4), scale.indirect(second, num_elem=4)
+            nisa.nc_matmul_mx(psum, chosen[0], data, chosen[1], scale)
+
+    with pytest.raises(IllegalOperand, match="stationary and stationary_scale are not chosen by the same offsets"):
+        neurosim.simulate(kernel, "trn3")(data, scale, index)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from([32, 64]), st.integers(1, 4), st.integers(1, 9), st.integers(0, 9999))
 def test_any_product_is_the_loop(K, half, N, seed):
