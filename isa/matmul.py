@@ -264,9 +264,9 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         flops = 0 if self.is_transpose else 2 * depth * rows * columns * moving
         dtype = max(self.stationary.dtype, self.moving.dtype, key=lambda dtype: dtype.size_bytes)
         tile = array_tile(self.tile_position, self.tile_size, chip) or (0, 0, 0, 0)
-        step_bytes = stream(self.moving).step_bytes
+        step, *steps = (stream(operand).step_bytes for operand in (self.moving, self.stationary, self.dst))
         shape = (rows, columns, moving)
-        return (Matmul(*shape, dtype, passes, loads, self.is_transpose, flops, step_bytes, depth, *tile),)
+        return (Matmul(*shape, dtype, passes, loads, self.is_transpose, flops, step, depth, *tile, *steps),)
 
 
 nc_matmul = emit(NcMatmul)

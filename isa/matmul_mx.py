@@ -156,7 +156,8 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
         dtype = max(self.stationary.dtype, self.moving.dtype, key=lambda dtype: dtype.size_bytes)
         tile = array_tile(self.tile_position, self.tile_size, chip) or (0, 0, 0, 0)
         flops = 2 * depth * shape[0] * shape[1] * shape[2]
-        return (Matmul(*shape, dtype, 1, 1, False, flops, stream(self.moving).step_bytes, depth, *tile),)
+        step, *steps = (stream(operand).step_bytes for operand in (self.moving, self.stationary, self.dst))
+        return (Matmul(*shape, dtype, 1, 1, False, flops, step, depth, *tile, *steps),)
 
 
 def _values(lanes: Lanes, data: Tile, scale: Tile) -> Float32s:

@@ -172,6 +172,7 @@ class Scalar:
     copy_latency_cycles: float = _in("cycles")
     copy_psum_latency_cycles: float = _in("cycles")
     copy_issue_cycles: float = _in("cycles")
+    copy_psum_issue_cycles: float = _in("cycles")
     pointer_cycles: float = _in("cycles")
     activation_latency_cycles: float = _in("cycles")
     activation_issue_cycles: float = _in("cycles")

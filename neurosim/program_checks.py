@@ -135,7 +135,8 @@ def _check_work(work: Work) -> None:
             good = work.loads >= 1 and work.passes >= 1 and work.depth >= 1
             tile = (work.tile_row, work.tile_column, work.tile_rows, work.tile_columns)
             sizes = (work.rows, work.columns, work.moving, work.passes, work.loads, work.flops)
-            counts = (*sizes, work.moving_step_bytes, work.depth, *tile)
+            steps = (work.moving_step_bytes, work.stationary_step_bytes, work.result_step_bytes)
+            counts = (*sizes, *steps, work.depth, *tile)
         case Transfer():
             good = work.descriptors >= 1 and work.generation in ("hwdge", "swdge", "none")
             counts = (work.descriptors, work.descriptor_bytes, work.read_bytes, work.written_bytes)

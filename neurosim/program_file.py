@@ -40,7 +40,7 @@ from neurosim.versions import nki_version_of
 from neurosim.writing import replacing
 
 FORMAT: Final = "neurosim.program"
-VERSION: Final = 5
+VERSION: Final = 6
 """Changes with the members of the archive; fields within the tables are compared by name."""
 
 COLUMNS: Final = {

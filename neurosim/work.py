@@ -79,6 +79,7 @@ class Matmul:
         moving_step_bytes: distance between neighbours along the moving operand's most minor free axis, in bytes.
         depth: products that a cell adds up at once: 2 for 8-bit operands in double_row, 4 for MX, else 1.
         tile_row, tile_column, tile_rows, tile_columns: the part of the array that works, all 0 for the whole of it.
+        stationary_step_bytes, result_step_bytes: as ``moving_step_bytes``, of the stationary operand and in PSUM.
     """
 
     rows: int
@@ -95,6 +96,8 @@ class Matmul:
     tile_column: int = 0
     tile_rows: int = 0
     tile_columns: int = 0
+    stationary_step_bytes: int = 0
+    result_step_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ figures, with their sources, are in the device file; an instruction without a la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from neurosim.chip import Chip, Scalar
 from neurosim.engines import Engine, Memory
 from neurosim.errors import ConfigurationError, SimulatorBug
 from neurosim.timing.modes import VectorMode, from_psum, is_dense, is_half, psum_count, streams, to_psum, vector_mode
-from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul
+from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul, Stream
 
 ARRAY_CUTS: Final = 4
 """Into how many parts the rows of the array, and its columns, can be cut at most."""
@@ -141,12 +141,16 @@ def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
 
     Rows that add several products in a cycle (double_row, MX) take no longer than others; neither does a tile.
 
+    Where neighbours lie far apart, memory feeds the moving operand, or takes the result, at half its rate. It feeds
+    LoadStationary as fast as the fastest one takes it, so that only this one is slower then: 4-byte elements that are
+    loaded one by one were seen to hide it (Joejoedesu/voyager-compiler, transposes of every 1st to 32nd element).
+
     A transpose may run in the background of the next one, and then holds the array for a part of its stream only;
     without a transpose mode it is a multiplication by ones and zeros, which takes several passes for 4-byte elements.
     """
     tensor, sbuf = chip.tensor, chip.sbuf
     columns = float(max(work.moving, min(tensor.minimum_cycles, work.columns)))
-    if work.moving_step_bytes >= sbuf.stride_bytes:
+    if max(work.moving_step_bytes, work.result_step_bytes) >= sbuf.stride_bytes:
         columns *= sbuf.strided_slowdown
     passes = work.passes
     if work.transpose and work.dtype.size_bytes == 4:
@@ -156,6 +160,8 @@ def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
     held = cycles * tensor.transpose_hold_ratio if work.transpose else cycles
     is_narrow = work.dtype.size_bytes <= 2 or work.depth > 1  # several 8-bit values are loaded in the time of one
     load = tensor.fast_load_cycles if is_narrow else tensor.load_cycles
+    if work.stationary_step_bytes >= sbuf.stride_bytes:
+        load = max(load, tensor.fast_load_cycles * sbuf.strided_slowdown)
     clock = tensor.clock_ghz
     latency_ps = picoseconds(cycles, clock) + picoseconds(latency, clock)
     return MatmulCost(
@@ -261,18 +267,25 @@ def _clock_ghz(engine: Engine, chip: Chip) -> float:
     return chip.scalar.clock_ghz if engine is Engine.scalar else chip.gpsimd.clock_ghz
 
 
+def _strided(operands: Iterable[Stream], chip: Chip, rate: float, supply: float = 1.0) -> float:
+    """Return cycles per element where neighbours in an operand may lie so far apart that memory's rate halves.
+
+    Memory supplies the operands of an element in ``supply`` cycles; an instruction slower than that hides the stride.
+    """
+    sbuf = chip.sbuf
+    if all(operand.step_bytes < sbuf.stride_bytes for operand in operands):
+        return rate
+    return max(rate, min(rate, supply) * sbuf.strided_slowdown)
+
+
 # Vector
 
 
 def _vector(work: Lanewise, chip: Chip, rate: float, latency: float | None = None, supply: float = 1.0) -> _Cycles:
-    """A Vector instruction at ``rate`` cycles per element, slower where a stride halves the memory's rate.
-
-    Memory supplies the operands of an element in ``supply`` cycles; an instruction slower than that hides the stride.
-    """
-    vector, sbuf = chip.vector, chip.sbuf
-    if any(stream.step_bytes >= sbuf.stride_bytes for stream in streams(work)):
-        rate = max(rate, min(rate, supply) * sbuf.strided_slowdown)
-    passing, pointers = work.elements * rate, work.pointers * vector.pointer_cycles
+    """A Vector instruction at ``rate`` cycles per element, whose operands memory supplies in ``supply`` cycles."""
+    vector = chip.vector
+    passing = work.elements * _strided(streams(work), chip, rate, supply)
+    pointers = work.pointers * vector.pointer_cycles
     fixed = vector.latency_cycles if latency is None else latency
     return _Cycles(vector.issue_cycles + passing + pointers, fixed + passing + pointers, passing)
 
@@ -374,12 +387,19 @@ def _vector_exponential(work: Lanewise, chip: Chip) -> _Cycles:
 
 
 def _scalar(work: Lanewise, chip: Chip, issue: float, latency: float, rate: float, pointers: int) -> _Cycles:
+    """A Scalar instruction. The next one begins while a strided output still passes, but not before it has passed."""
+    fixed = pointers * chip.scalar.pointer_cycles
+    reading = work.elements * _scalar_strided(work.inputs, chip, rate)
+    passing = work.elements * _scalar_strided(tuple(streams(work)), chip, rate)
+    return _Cycles(max(issue + fixed + reading, passing), latency + fixed + passing, passing)
+
+
+def _scalar_strided(operands: tuple[Stream, ...], chip: Chip, rate: float) -> float:
+    """Return cycles per element: twice as many from 16 bytes on, as elsewhere, and measured on top of that a ramp."""
     scalar = chip.scalar
-    fixed = pointers * scalar.pointer_cycles
-    steps = max(stream.step_bytes // stream.dtype.size_bytes for stream in streams(work))
-    strided = max(min(steps, scalar.stride_limit_elements) - scalar.stride_free_elements, 0)
-    passing = work.elements * (rate + strided * scalar.stride_cycles_per_element)
-    return _Cycles(issue + fixed + passing, latency + fixed + passing, passing)
+    steps = max((operand.step_bytes // operand.dtype.size_bytes for operand in operands), default=0)
+    ramp = max(steps - scalar.stride_free_elements, 0) if steps <= scalar.stride_limit_elements else 0
+    return _strided(operands, chip, rate) + ramp * scalar.stride_cycles_per_element
 
 
 def _scalar_move(work: Lanewise, chip: Chip) -> _Cycles:
@@ -392,12 +412,12 @@ def _scalar_move(work: Lanewise, chip: Chip) -> _Cycles:
 
 def _scalar_copy(work: Lanewise, chip: Chip, rate: float) -> _Cycles:
     scalar = chip.scalar
-    latency = scalar.copy_latency_cycles
+    latency, issue = scalar.copy_latency_cycles, scalar.copy_issue_cycles
     if from_psum(work):
-        latency = scalar.copy_psum_latency_cycles
+        latency, issue = scalar.copy_psum_latency_cycles, scalar.copy_psum_issue_cycles
     elif to_psum(work):
         latency = scalar.psum_write_latency_cycles
-    return _scalar(work, chip, scalar.copy_issue_cycles, latency, rate, work.pointers)
+    return _scalar(work, chip, issue, latency, rate, work.pointers)
 
 
 def _scalar_activation(work: Lanewise, chip: Chip) -> _Cycles:
@@ -426,7 +446,7 @@ def _gpsimd(work: Lanewise, chip: Chip) -> _Cycles:
 
 
 def _gpsimd_at(work: Lanewise, chip: Chip, rate: float) -> _Cycles:
-    issue = chip.gpsimd.issue_cycles + work.elements * rate
+    issue = chip.gpsimd.issue_cycles + work.elements * _strided(streams(work), chip, rate)
     return _Cycles(issue, issue + chip.gpsimd.drain_cycles)
 
 
@@ -458,7 +478,7 @@ def _gpsimd_topk(work: Lanewise, chip: Chip) -> _Cycles:
 
 def _gpsimd_memset(work: Lanewise, chip: Chip) -> _Cycles:
     gpsimd = chip.gpsimd
-    cycles = gpsimd.memset_latency_cycles + work.elements * gpsimd.cycles_per_element
+    cycles = gpsimd.memset_latency_cycles + work.elements * _strided(streams(work), chip, gpsimd.cycles_per_element)
     return _Cycles(cycles, cycles)
 
 

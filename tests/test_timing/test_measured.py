@@ -401,7 +401,6 @@ MODELS = {
     "efficiency_2KiB": (lambda b, c: Dma("interval", count=12)(b, c, 512)),
     "semaphore_write": (lambda b, c: Dma("descriptor")(b, c, 1)),
     "dma_start": (lambda b, c: c.sync.semaphore_ns + Dma("trigger")(b, c, 128) + Dma("first data")(b, c, 128)),
-    "scalar_sectors": (lambda b, c: lanes("copy", engine=SCALAR, step_bytes=64)(b, c, 512)),
     "dve_two_inputs": (lambda b, c: lanes("tensor_tensor", "float32 " * 3, SB)(b, c, 2048)),
     "fast_weight_load": (lambda b, c: _weight_load(b, c)),
     "trn1_matmul_after_load": (lambda b, c: _weight_load(b, c)),
