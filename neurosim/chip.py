@@ -224,7 +224,7 @@ class Dma:
     swdge_descriptor_ns: float = _in("ns")
     swdge_load_first_data_ns: float = _in("ns")
     swdge_store_first_data_ns: float = _in("ns")
-    static_interval_ns: float = _in("ns")
+    static_gap_ns: float = _in("ns")
     static_first_data_ns: float = _in("ns")
     queue_depth: int = _in("count")
     load_payload_ns: float = _in("ns")

@@ -101,7 +101,7 @@ def tables_of(
     names, made = _columns(program, costs, placement.numbers, engines, edit)
     count, unit_count = len(program), len(names) * len(ENGINES)
     unit_records, unit_starts, positions = _streams(made.units, unit_count, made.gone)
-    queues, of_queue = _queues(placement.signatures, made, chip.dma.queue_depth)
+    queues, of_queue = _queues(program, placement.signatures, made, chip.dma.queue_depth)
     groups, of_group, group_starts = _groups(made, costs.costs["table"][made.signatures], of_queue, unit_count)
     claimed = claims(program, placement, made.units, made.gone, chip)
     in_order = claimed if window == 1 else None
@@ -258,22 +258,35 @@ def _epochs(records: _Records) -> Ints:
     return epochs
 
 
-def _queues(signatures: list[Signature], records: _Records, depth: int) -> tuple[Table, Ints]:
-    """Return the DMA queues, and each DMA's, -1 for the rest."""
+def _queues(program: Program, signatures: list[Signature], records: _Records, depth: int) -> tuple[Table, Ints]:
+    """Return the DMA queues, and each DMA's, -1 for the rest. Static rings are one for each tensor in HBM."""
     kinds: dict[str, int] = {}
-    kind = np.zeros(len(signatures), dtype=np.int64)
+    by_signature = np.zeros(len(signatures), dtype=np.int64)
     for index, signature in enumerate(signatures):
         for item in signature.work:
             if isinstance(item, Transfer):
-                kind[index] = kinds.setdefault(item.generation, len(kinds))
+                by_signature[index] = kinds.setdefault(item.generation, len(kinds))
     dmas = np.flatnonzero(records.is_dma)
-    width = max(len(kinds), 1)
-    names, queue = np.unique(records.units[dmas] * width + kind[records.signatures[dmas]], return_inverse=True)
+    kind = by_signature[records.signatures[dmas]]
+    is_static = kind == kinds.get(_STATIC, -1)
+    ring = np.where(is_static, _tensors(program)[dmas], 0)
+    count, rings = max(len(kinds), 1), int(ring.max(initial=0)) + 1
+    keys = (records.units[dmas] * count + kind) * rings + ring
+    names, firsts, queue = np.unique(keys, return_index=True, return_inverse=True)
     counts = np.bincount(queue, minlength=len(names))
-    depths = np.where(names % width == kinds.get(_STATIC, -1), counts + 1, depth)
+    depths = np.where(is_static[firsts], counts + 1, depth)
     queues = np.full(len(records.units), -1, dtype=np.int64)
     queues[dmas] = queue
     return table(QUEUE, len(names), start=_starts(counts)[:-1], depth=depths), queues
+
+
+def _tensors(program: Program) -> Ints:
+    """Return, by record, the tensor in HBM that it reads or writes (of two, the last operand), 0 for none."""
+    operands = Operands.of(program)
+    found = np.zeros(len(program), dtype=np.int64)
+    in_hbm = program.storages.column(lambda info: info.memory.is_hbm, bool)[operands.storage]
+    found[operands.record[in_hbm]] = operands.storage[in_hbm] + 1
+    return found
 
 
 def _groups(records: _Records, tables: Ints, queues: Ints, unit_count: int) -> tuple[Table, Ints, Ints]:

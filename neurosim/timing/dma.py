@@ -3,8 +3,9 @@
 A transfer goes through five stages; the numbers are trn2's:
 
 1. **Trigger**: an engine executes the DMA instruction (90 ns), once its queue takes it. A queue is a triggering
-   engine and a kind of descriptor generation; it takes one DMA per 600 ns (hardware), 590 ns (software) or
-   90 ns (static ring), and at most four that are not complete (static rings: any number).
+   engine and a kind of descriptor generation; it takes one DMA per 600 ns (hardware) or 590 ns (software), and at
+   most four that are not complete. Static rings are queues of their own, one for each tensor in HBM, and move one
+   DMA after the other: a ring takes the next when this one's descriptors have had their time, and 390 ns more.
 2. **First data** comes 590 to 1000 ns after the trigger.
 3. **Movement**: each DMA engine serves 8 partitions and takes the transfers one after the other. It needs
    4.5 ns + bytes / (27.2 GB/s) per descriptor; while it reads HBM it does not exceed 23 GB/s, the achievable rate.
@@ -80,7 +81,7 @@ def transfer_cost(work: Transfer, patterns: tuple[Pattern, ...], chip: Chip) -> 
     )
     return TransferCost(
         trigger_ps=nanoseconds(dma.trigger_ns),
-        interval_ps=_interval_ps(work, dma),
+        interval_ps=_interval_ps(work, shares, dma),
         first_data_ps=_first_data_ps(work, dma),
         shares=shares,
         level=len(shares) == dma.engines and len({ps for _, ps in shares}) == 1,
@@ -107,11 +108,11 @@ def _transpose_ratio(work: Transfer, is_load: bool, dma: Dma) -> float:
     return ratio if work.transpose_bytes <= 2 else ratio * dma.transpose_wide_ratio
 
 
-def _interval_ps(work: Transfer, dma: Dma) -> int:
+def _interval_ps(work: Transfer, shares: tuple[tuple[int, int], ...], dma: Dma) -> int:
     if work.generation == "hwdge":
         return nanoseconds(dma.hwdge_interval_ns)
     if work.generation == "none":
-        return nanoseconds(dma.static_interval_ns)
+        return max((ps for _, ps in shares), default=0) + nanoseconds(dma.static_gap_ns)
     more = max(work.descriptors - dma.swdge_free_descriptors, 0)
     return nanoseconds(dma.swdge_interval_ns + more * dma.swdge_descriptor_ns)
 

@@ -297,6 +297,8 @@ ROWS = (
     Row("HWDGE interval", "TKF, IMG, SDK", *flat(523, 612), Dma("interval"), (64, 128)),
     Row("HWDGE interval, ring full", "TKF", *flat(1100, 1400), Dma("interval", count=12), (1024,)),
     Row("static ring trigger", "IMG", *flat(86, 86), Dma("trigger", generation="none"), (128,)),
+    Row("static ring, 64 KiB", "KDA lora_v1", *flat(602, 602), Dma("interval", generation="none"), (128,)),
+    Row("static ring, 256 KiB", "KDA matmul_v1", *flat(1034, 1110), Dma("interval", generation="none"), (512,)),
     Row("SWDGE load first data", "IMG, VOY", *flat(739, 751), Dma("first data", GPSIMD), (128,)),
     Row("SWDGE store first data", "IMG, VOY", *flat(565, 618), Dma("first data", GPSIMD, store=True), (128,)),
     Row("HWDGE first data", "IMG, VOY", *flat(899, 1006), Dma("first data"), (128,)),

@@ -303,6 +303,11 @@ def everything(builder):
             for _ in range(6):
                 builder.dma(builder.tile(elements), builder.hbm(elements), engine, generation, runs)
                 builder.dma(builder.hbm(elements), builder.tile(elements), engine, generation, runs)
+    for elements in (1, 1024):  # loads of one tensor, which go through one static ring; none brings the same
+        tensor = builder.hbm(elements)
+        for rows in range(122, 128):
+            part = type(tensor)(tensor.storage, builder.hbm(elements, partitions=rows).pattern)
+            builder.dma(builder.tile(elements, partitions=rows), part, Engine.scalar, "none")
     for dtype in ("float32", "bfloat16"):
         for n in (1, 512):
             for transpose in (False, True):
