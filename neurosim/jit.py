@@ -2,7 +2,8 @@
 
 Flags, each with its reason:
 
-* no fastmath of any kind, so that a product rounds, then the sum rounds, and NaN stays visible;
+* no fastmath of any kind, so that a product rounds, then the sum rounds, and NaN stays visible. Product and sum
+  become one instruction only where a caller knows that the product is exact (:func:`products_kernel`);
 * ``error_model="numpy"``: x / 0 is Inf as on the machine, and loops carry no exception paths, so they vectorise;
 * ``nogil``: two simulations in two threads run at the same time;
 * bounds checks are left to ``NUMBA_BOUNDSCHECK``.
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped,unused-ignore]
+import llvmlite.ir  # type: ignore[import-untyped,unused-ignore]
 import numba  # type: ignore[import-untyped,unused-ignore]
 import numba.core.caching  # type: ignore[import-untyped,unused-ignore]
 import numba.core.event  # type: ignore[import-untyped,unused-ignore]
@@ -257,6 +259,99 @@ borrowed: Final[Any] = (lambda arrays: arrays) if INTERPRETED else _numba.extend
 
 Compiled code counts references to each array at each call: half of the time of functions that hand on many of them.
 """
+
+
+def _registers() -> tuple[int, int]:
+    """Return how many float32 numbers a vector register holds, and how many such registers there are."""
+    features = _config.CPU_FEATURES
+    if features is None:
+        features = llvmlite.binding.get_host_cpu_features().flatten()
+    names = features.split(",")
+    if "+avx512f" in names:
+        return 16, 32
+    if "+avx" in names:
+        return 8, 16
+    return 4, 32 if platform.machine() in ("aarch64", "arm64") else 16
+
+
+_LANES, _REGISTERS = _registers()
+_VECTORS: Final = 3
+#: Rows and columns of sums that stay in registers, beside a row of the right operand and an element of the left.
+SUM_ROWS: Final = 8 if _REGISTERS == 32 else 4
+SUM_COLUMNS: Final = _VECTORS * _LANES
+
+
+def products_kernel(exact: bool) -> Any:
+    """Return what computes ``SUM_ROWS`` x ``SUM_COLUMNS`` sums of products, in order, each from +0.0.
+
+    ``kernel(left, left_at, left_pitch, right, right_at, right_pitch, depth, sums)`` adds, for k = 0 ... depth - 1,
+    ``left[left_at + k * left_pitch + row] * right[right_at + k * right_pitch + column]``. All arrays are float32, flat,
+    contiguous, and long enough, which nobody checks. From a loop over numbers LLVM makes vectors, too, but keeps the
+    sums in memory, which takes twice the time.
+
+    Args:
+        exact: every product is exact in float32. Then product and sum are one instruction where the processor has
+            one, with the same bits.
+    """
+    if INTERPRETED:
+        return _products
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _products_code(context, builder, signature.args, arguments, exact)
+        return context.get_dummy_value()
+
+    def products(_: Any, left: Any, left_at: Any, left_pitch: Any, right: Any, right_at: Any, right_pitch: Any,
+                 depth: Any, sums: Any) -> Any:  # fmt: skip
+        whole = _numba.types.intp
+        return _numba.types.void(left, whole, whole, right, whole, whole, whole, sums), generate
+
+    return _numba.extending.intrinsic(products)
+
+
+def _products(left: Any, left_at: int, left_pitch: int, right: Any, right_at: int, right_pitch: int, depth: int,
+              sums: Any) -> None:  # fmt: skip
+    """Do in NumPy what the compiled kernels do."""
+    total = np.zeros((SUM_ROWS, SUM_COLUMNS), np.float32)
+    for k in range(depth):
+        row, column = left_at + k * left_pitch, right_at + k * right_pitch
+        total = total + left[row : row + SUM_ROWS, None] * right[None, column : column + SUM_COLUMNS]
+    sums[: total.size] = total.reshape(-1)
+
+
+def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact: bool) -> None:
+    """Write a kernel's code: a loop over k around a step for each row and vector; LLVM keeps the sums in registers."""
+    cgutils, ir = _numba.core.cgutils, llvmlite.ir
+    left_at, left_pitch, right_at, right_pitch, depth = (arguments[index] for index in (1, 2, 4, 5, 6))
+    left, right, sums = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 3, 7))
+    vector, lanes = ir.VectorType(ir.FloatType(), _LANES), ir.VectorType(ir.IntType(32), _LANES)
+    undefined = ir.Constant(vector, ir.Undefined)
+    form = ir.FunctionType(vector, [vector] * 3)
+    multiply_add = cgutils.get_or_insert_function(builder.module, form, f"llvm.fmuladd.v{_LANES}f32")
+
+    def vector_at(base: Any, start: Any, number: int) -> Any:
+        place = builder.add(start, start.type(number * _LANES))
+        return builder.bitcast(builder.gep(base, [place]), vector.as_pointer())
+
+    totals = [cgutils.alloca_once(builder, vector) for _ in range(SUM_ROWS * _VECTORS)]
+    for total in totals:
+        builder.store(ir.Constant(vector, [0.0] * _LANES), total)
+    with cgutils.for_range(builder, depth) as loop:
+        start = builder.add(right_at, builder.mul(loop.index, right_pitch))
+        columns = [builder.load(vector_at(right, start, number), align=4) for number in range(_VECTORS)]
+        start = builder.add(left_at, builder.mul(loop.index, left_pitch))
+        for row in range(SUM_ROWS):
+            element = builder.load(builder.gep(left, [builder.add(start, start.type(row))]))
+            first = builder.insert_element(undefined, element, ir.IntType(32)(0))
+            factor = builder.shuffle_vector(first, undefined, ir.Constant(lanes, [0] * _LANES))
+            for column, total in zip(columns, totals[row * _VECTORS :], strict=False):
+                before = builder.load(total)
+                if exact:
+                    after = builder.call(multiply_add, [factor, column, before])
+                else:
+                    after = builder.fadd(before, builder.fmul(factor, column))
+                builder.store(after, total)
+    for number, total in enumerate(totals):
+        builder.store(builder.load(total), vector_at(sums, depth.type(0), number), align=4)
 
 
 class _Pool:

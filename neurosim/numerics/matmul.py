@@ -3,7 +3,7 @@
 Order of operations, all *assumed* (the manual gives none):
 
 * one pass: every output starts at +0.0 and takes the products of k = 0, 1, 2, ... in this order; each product rounds
-  to float32, then each sum rounds. Nothing is fused;
+  to float32, then each sum rounds;
 * operands of 16 and 8 bits take one pass over their exact float32 values;
 * float32 operands take four passes. An operand splits exactly into ``high`` (its 12 leading significant bits) and
   ``low`` (the rest). Passes in order: low x low, low x high, high x low, high x high (stationary first). An Inf or
@@ -12,135 +12,160 @@ Order of operations, all *assumed* (the manual gives none):
 * a NaN result has one bit pattern, 0x7FC00000.
 
 The bits equal those of the plain triple loop in ``reference.py`` for any number of threads and any blocking.
+
+Product and sum in one instruction (a fused multiply-add) take half the arithmetic, and round once. Where float32 holds
+the product exactly the first rounding changes nothing, so that both ways give the same bits. That is so for most
+tiles: factors of 16 and 8 bits, and halves of float32, have 12 significant bits at most, and their product 24. What
+is left is the range. A product is a multiple of the least bits of its factors, which must not be below 2**-149, and
+less than the product of their bounds, which must not be above 2**128. Packing touches every element, so it also sees
+which bits a tile holds and its least and largest magnitude (:func:`products_are_exact`). All other tiles, those with
+an Inf or NaN among them, are multiplied plainly: there a fused result would differ.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neurosim import dtypes, jit
 from neurosim.dtypes import DType
-from neurosim.jit import compiled, inlined, parallel, prange
+from neurosim.jit import SUM_COLUMNS, SUM_ROWS, compiled, inlined, parallel, prange
 from neurosim.numerics import wide
-from neurosim.numerics.convert import flat, plain, widen
+from neurosim.numerics.convert import plain, widen
 
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]
 U16Array = NDArray[np.uint16]
 U32Array = NDArray[np.uint32]
+_Seen: TypeAlias = tuple[np.uint32, np.uint32, np.uint32]
+"""What an operand holds: bits that one element or another has set; the least magnitude but 0, less 1; the largest.
+
+Magnitudes are bits of float32. Where all elements are 0, the second number is 2**32 - 1."""
 
 _NAN: Final = np.float32(np.nan)
 _ZERO: Final = np.float32(0.0)
 _U16: Final = np.uint32(16)
 
-#: Columns of a block: the sums of four rows (8 KiB) and four rows of the panel (8 KiB) share 32 KiB of L1 cache.
-_BLOCK: Final = 512
-#: Floats from one row of the panel to the next: a block and a cache line, so that rows use different cache sets.
-_PITCH: Final = _BLOCK + 16
-_PITCH_1: Final = np.uint64(_PITCH)
-_PITCH_2: Final = np.uint64(2 * _PITCH)
-_PITCH_3: Final = np.uint64(3 * _PITCH)
+#: Columns of a panel: whole tiles of sums for any processor, so that 512 take one panel.
+_BLOCK: Final = 528
+#: Floats from one row of the panel to the next: an odd number of cache lines, so that rows use different cache sets.
+_PITCH: Final = 528
 #: Floats of the sums, which come first in a workspace.
-_SUMS: Final = 4 * _PITCH
-#: log2 of the floats in a cache line.
-_LINE_SHIFT: Final = np.uint64(4)
-_ONE: Final = np.uint64(1)
-_TWO: Final = np.uint64(2)
-_THREE: Final = np.uint64(3)
+_SUMS: Final = 512
 #: Floats in a huge page of memory (2 MiB).
 _HUGE_PAGE: Final = 1 << 19
 #: Mask of the sign, the exponent and the 11 leading mantissa bits of a float32.
 _HIGH: Final = np.uint32(0xFFFFF000)
 _EXPONENT: Final = np.uint32(0x7F800000)
+_MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
+_FRACTION: Final = np.uint32(0x007FFFFF)
+_UNIT: Final = np.uint32(1)
+_NONE: Final = np.uint32(0)
+_ALL: Final = np.uint32(0xFFFFFFFF)
 
 
 @inlined
-def _widen(code: np.uint16) -> np.float32:
-    return np.uint32(np.uint32(code) << _U16).view(np.float32)
+def _bits(value: np.float32) -> np.uint32:
+    return np.float32(value).view(np.uint32)
 
 
 @compiled
-def _pack_weights(single: F32Array, codes: U16Array, coded: bool, first: int, last: int, out: F32Array) -> None:
-    """Copy rows first ... last of the result, an operand (K, M), to ``out[(m - first) // 4, k, m % 4]``.
-
-    Zeros fill up rows and k to multiples of 4; a cache line keeps groups of rows in different cache sets.
-    """
+def _pack(
+    single: F32Array, codes: U16Array, coded: bool, columns: tuple[int, int], padded: int, pitch: int, out: F32Array
+) -> _Seen:
+    """Copy columns of an operand to ``out[k * pitch + n]``, zeros up to ``padded`` columns; say what they hold."""
     depth = codes.shape[0] if coded else single.shape[0]
-    step = (depth + 3) // 4 * 16 + 16
-    whole = (last - first) // 4
-    if depth % 4 or (last - first) % 4:
-        for i in range((last - first + 3) // 4 * step):
-            out[i] = _ZERO
+    first, last = columns
+    width = last - first
+    seen, least, most = _NONE, _ALL, _NONE
     for k in range(depth):
-        for group in range(np.uint64(whole)):
-            m = np.uint64(np.uint64(first) + np.uint64(np.uint64(group) << _TWO))
-            # four loads before four stores: LLVM makes one of each
-            if coded:
-                w0, w1 = _widen(codes[k, m]), _widen(codes[k, m + _ONE])
-                w2, w3 = _widen(codes[k, m + _TWO]), _widen(codes[k, m + _THREE])
-            else:
-                w0, w1, w2, w3 = single[k, m], single[k, m + _ONE], single[k, m + _TWO], single[k, m + _THREE]
-            at = np.uint64(np.uint64(group) * np.uint64(step) + np.uint64(4 * k))
-            out[at], out[at + _ONE], out[at + _TWO], out[at + _THREE] = w0, w1, w2, w3
-        for i in range(first + 4 * whole, last):
-            out[whole * step + 4 * k + i - first - 4 * whole] = _widen(codes[k, i]) if coded else single[k, i]
-
-
-@compiled
-def _pack_panel(single: F32Array, codes: U16Array, coded: bool, first: int, width: int, out: F32Array) -> None:
-    """Copy columns first ... first + width of an operand (K, N) to rows of the panel; fill up with zeros.
-
-    A sum that began at +0.0 is never -0.0, so adding the products of zeros does not change it.
-    """
-    depth = codes.shape[0] if coded else single.shape[0]
-    padded = (width + 15) // 16 * 16
-    for k in range(depth):
-        row = out[k * _PITCH : k * _PITCH + padded]
+        row = out[k * pitch : k * pitch + padded]
         if coded:
-            code_row = codes[k, first : first + width]
+            code_row = codes[k, first:last]
             for n in range(width):
-                row[n] = _widen(code_row[n])
+                row[n] = np.uint32(np.uint32(code_row[n]) << _U16).view(np.float32)
         else:
-            values = single[k, first : first + width]
+            values = single[k, first:last]
             for n in range(width):
                 row[n] = values[n]
         for n in range(width, padded):
             row[n] = _ZERO
-    for i in range(depth * _PITCH, (depth + 3) // 4 * 4 * _PITCH):
-        out[i] = _ZERO
+        for n in range(padded):
+            bits = _bits(row[n])
+            magnitude = np.uint32(bits & _MAGNITUDE)
+            below = np.uint32(magnitude - _UNIT)  # of 0 the largest number
+            seen = np.uint32(seen | bits)
+            least = below if below < least else least
+            most = magnitude if magnitude > most else most
+    return seen, least, most
 
 
 @compiled
-def _multiply_rows(weights: F32Array, at: int, panel: F32Array, depth: int, lines: int, sums: F32Array) -> None:
-    """Compute four rows of sums over ``depth`` k (rounded up to 4) and ``lines`` cache lines of columns.
+def _halve(values: F32Array, size: int, finite: bool) -> int:
+    """Leave the 12 leading significant bits of the first ``size`` values, and all of Inf and NaN, where they are.
 
-    Unsigned indices and constant distances between rows let LLVM prove that the inner loop vectorises; whole cache
-    lines spare it a second loop for the rest, whose scalars would push the vectors out of the registers.
+    The rest goes to the ``size`` values that follow. Unless all are ``finite``, the leading bits with 0 in place of Inf
+    and NaN go to those after that. Returns where those begin.
     """
-    for i in range(_SUMS):
-        sums[i] = _ZERO
-    for k in range(0, depth, 4):
-        w = at + 4 * k
-        w00, w01, w02, w03 = weights[w], weights[w + 1], weights[w + 2], weights[w + 3]
-        w10, w11, w12, w13 = weights[w + 4], weights[w + 5], weights[w + 6], weights[w + 7]
-        w20, w21, w22, w23 = weights[w + 8], weights[w + 9], weights[w + 10], weights[w + 11]
-        w30, w31, w32, w33 = weights[w + 12], weights[w + 13], weights[w + 14], weights[w + 15]
-        p = np.uint64(k * _PITCH)
-        for i in range(np.uint64(np.uint64(lines) << _LINE_SHIFT)):
-            n = np.uint64(i)
-            p0 = panel[p + n]
-            p1 = panel[p + _PITCH_1 + n]
-            p2 = panel[p + _PITCH_2 + n]
-            p3 = panel[p + _PITCH_3 + n]
-            sums[n] = (((sums[n] + w00 * p0) + w10 * p1) + w20 * p2) + w30 * p3
-            sums[_PITCH_1 + n] = (((sums[_PITCH_1 + n] + w01 * p0) + w11 * p1) + w21 * p2) + w31 * p3
-            sums[_PITCH_2 + n] = (((sums[_PITCH_2 + n] + w02 * p0) + w12 * p1) + w22 * p2) + w32 * p3
-            sums[_PITCH_3 + n] = (((sums[_PITCH_3 + n] + w03 * p0) + w13 * p1) + w23 * p2) + w33 * p3
+    for i in range(size):
+        bits = _bits(values[i])
+        top = np.uint32(bits & _HIGH).view(np.float32)
+        whole = np.uint32(bits & _EXPONENT) == _EXPONENT
+        values[size + i] = _ZERO if whole else values[i] - top
+        values[i] = values[i] if whole else top
+    if finite:
+        return 0
+    for i in range(size):
+        whole = np.uint32(_bits(values[i]) & _EXPONENT) == _EXPONENT
+        values[2 * size + i] = _ZERO if whole else values[i]
+    return 2 * size
+
+
+@inlined
+def _least_bit(seen: _Seen) -> tuple[int, int]:
+    """Return how many significant bits elements have at most, and the exponent of the least of them."""
+    fraction, spare = int(seen[0] & _FRACTION), 0
+    while spare < 23 and not (fraction >> spare) & 1:
+        spare += 1
+    exponent = int(np.uint32(seen[1] + _UNIT)) >> 23
+    return 24 - spare, max(exponent, 1) - 150 + spare  # denormals have the bits of numbers whose exponent field is 1
+
+
+@inlined
+def products_are_exact(left: _Seen, right: _Seen, halved: bool) -> bool:
+    """Return whether float32 holds each product of two elements, which may be 0.
+
+    Args:
+        left: what the one operand holds.
+        right: what the other one does.
+        halved: whether no factor has more than 12 significant bits, because longer ones are multiplied in halves.
+    """
+    if left[2] >= _EXPONENT or right[2] >= _EXPONENT:
+        return False
+    if left[2] == _NONE or right[2] == _NONE:
+        return True
+    digits, least = _least_bit(left)
+    more_digits, other_least = _least_bit(right)
+    # a magnitude with the exponent field e is below 2**(e - 126)
+    bound = (int(left[2]) >> 23) + (int(right[2]) >> 23) - 252
+    return bool((halved or digits + more_digits <= 24) and least + other_least >= -149 and bound <= 128)
+
+
+_multiply_tile = jit.products_kernel(exact=False)
+_multiply_exact_tile = jit.products_kernel(exact=True)
+
+
+@inlined
+def _sizes(depth: int, rows: int) -> tuple[int, int, int]:
+    """Return the floats from one k of weights to the next, and those of weights and of a panel.
+
+    A cache line keeps rows in different cache sets.
+    """
+    pitch = (rows + 15) // 16 * 16 + 16
+    return pitch, depth * pitch, depth * _PITCH
 
 
 @compiled
@@ -159,10 +184,22 @@ def _store(sums: F32Array, start: int, out: F32Array, at: int, width: int, overw
 
 
 @compiled
+def _pass(
+    weights: F32Array, at: int, pitch: int, panel: F32Array, panel_at: int, depth: int, exact: bool, sums: F32Array
+) -> None:
+    """Compute a tile of sums from the columns at ``at`` and ``panel_at``; the kernel says what is where."""
+    if exact:
+        _multiply_exact_tile(weights, at, pitch, panel, panel_at, _PITCH, depth, sums)
+    else:
+        _multiply_tile(weights, at, pitch, panel, panel_at, _PITCH, depth, sums)
+
+
+@compiled
 def _tile(
     singles: tuple[F32Array, F32Array],
     codes: tuple[U16Array, U16Array],
     coded: tuple[bool, bool],
+    halved: tuple[bool, bool],
     out: F32Array,
     stride: int,
     rows: tuple[int, int],
@@ -176,6 +213,8 @@ def _tile(
         singles: stationary (K, M) and moving (K, N).
         codes: bfloat16 codes of the same.
         coded: for each operand, whether its codes count.
+        halved: for each operand, whether it is multiplied in halves; if one is, the other has no more than 12
+            significant bits.
         out: the destination, flat.
         stride: floats from one row of the destination to the next.
         rows: first row, and the one after the last.
@@ -184,18 +223,32 @@ def _tile(
         work: the workspace of this thread.
     """
     depth = codes[0].shape[0] if coded[0] else singles[0].shape[0]
-    step = (depth + 3) // 4 * 16 + 16
-    size = (rows[1] - rows[0] + 3) // 4 * step
-    weights = work[_SUMS : _SUMS + size]
-    panel = work[_SUMS + size :]
-    _pack_weights(singles[0], codes[0], coded[0], rows[0], rows[1], weights)
+    several = halved[0] or halved[1]
+    pitch, size, area = _sizes(depth, rows[1] - rows[0])
+    panel_at = _SUMS + (3 if several else 1) * size
+    sums, weights, panel = work[:_SUMS], work[_SUMS:panel_at], work[panel_at:]
+    seen = _pack(singles[0], codes[0], coded[0], rows, pitch - 16, pitch, weights)
+    finite = _halve(weights, size, bool(seen[2] < _EXPONENT)) if several else 0
     for first in range(columns[0], columns[1], _BLOCK):
         width = min(_BLOCK, columns[1] - first)
-        _pack_panel(singles[1], codes[1], coded[1], first, width, panel)
-        for m in range(rows[0], rows[1], 4):
-            _multiply_rows(weights, (m - rows[0]) // 4 * step, panel, depth, (width + 15) // 16, work)
-            for i in range(min(4, rows[1] - m)):
-                _store(work, i * _PITCH, out, (m + i) * stride + first, width, overwrite)
+        padded = -(width // -SUM_COLUMNS) * SUM_COLUMNS
+        panel_seen = _pack(singles[1], codes[1], coded[1], (first, first + width), padded, int(_PITCH), panel)
+        panel_finite = _halve(panel, area, bool(panel_seen[2] < _EXPONENT)) if several else 0
+        exact = products_are_exact(seen, panel_seen, several)
+        for n in range(0, width, SUM_COLUMNS):
+            for m in range(0, rows[1] - rows[0], SUM_ROWS):
+                store = overwrite
+                for index in range(0 if several else 3, 4):
+                    low, panel_low = index < 2, index % 2 == 0
+                    if low > halved[0] or panel_low > halved[1]:
+                        continue  # the lower half is 0, and so are all products
+                    left_at = m + (size if low else 0 if index == 3 else finite)
+                    right_at = n + (area if panel_low else 0 if index == 3 else panel_finite)
+                    _pass(weights, left_at, pitch, panel, right_at, depth, exact, sums)
+                    at = (rows[0] + m) * stride + first + n
+                    for i in range(min(SUM_ROWS, rows[1] - rows[0] - m)):
+                        _store(sums, i * SUM_COLUMNS, out, at + i * stride, min(SUM_COLUMNS, width - n), store)
+                    store = False
 
 
 @parallel
@@ -203,6 +256,7 @@ def _tiles(
     singles: tuple[F32Array, F32Array],
     codes: tuple[U16Array, U16Array],
     coded: tuple[bool, bool],
+    halved: tuple[bool, bool],
     out: F32Array,
     stride: int,
     shape: tuple[int, int],
@@ -212,15 +266,15 @@ def _tiles(
     """Compute the result with one thread for each row of ``work``; a thread has a block of rows or of columns."""
     count = work.shape[0]
     rows, columns = shape
-    by_rows = rows >= 4 * count
-    tall = (rows + 4 * count - 1) // (4 * count) * 4 if by_rows else rows
-    wide = columns if by_rows else (columns + 16 * count - 1) // (16 * count) * 16
+    by_rows = rows >= SUM_ROWS * count
+    tall = -(rows // (-SUM_ROWS * count)) * SUM_ROWS if by_rows else rows
+    wide = columns if by_rows else -(columns // (-SUM_COLUMNS * count)) * SUM_COLUMNS
     for t in prange(count):
         m = t * tall if by_rows else 0
         n = 0 if by_rows else t * wide
         block = (min(m, rows), min(m + tall, rows))
         part = (min(n, columns), min(n + wide, columns))
-        _tile(singles, codes, coded, out, stride, block, part, overwrite, work[t])
+        _tile(singles, codes, coded, halved, out, stride, block, part, overwrite, work[t])
 
 
 class _Workspaces(threading.local):
@@ -228,19 +282,10 @@ class _Workspaces(threading.local):
 
     def __init__(self) -> None:
         self.arrays: dict[int, F32Array] = {}
-        self.parts: dict[str, F32Array] = {}
 
-    def three(self, name: str, shape: tuple[int, ...]) -> F32Array:
-        """Return memory for the parts of an operand, (3, ...shape); the name's next call takes it over."""
-        size = 3 * math.prod(shape)
-        parts = self.parts.get(name)
-        if parts is None or parts.size < size:
-            parts = self.parts[name] = np.empty(size, np.float32)
-        return parts[:size].reshape(3, *shape)
-
-    def get(self, count: int, depth: int, rows: int) -> F32Array:
-        padded = (depth + 3) // 4 * 4
-        size = _SUMS + (rows + 3) // 4 * (4 * padded + 16) + padded * _PITCH
+    def get(self, count: int, depth: int, rows: int, parts: int) -> F32Array:
+        _, weights, panel = _sizes(depth, rows)
+        size = _SUMS + parts * (weights + panel)
         work = self.arrays.get(count)
         if work is None or work.shape[1] < size:
             # NumPy asks for huge pages from 4 MiB on; with small pages, unlucky ones collide in the L2 cache
@@ -256,55 +301,35 @@ _NO_CODES: Final[U16Array] = np.zeros((1, 1), np.uint16)
 _NO_SINGLES: Final[F32Array] = np.zeros((1, 1), np.float32)
 
 
-def _one_pass(out: F32Array, stride: int, stationary: Array, moving: Array, overwrite: bool) -> None:
-    """Compute one pass into the flat destination ``out``; an operand is float32, or bfloat16 codes as uint16."""
+def _multiply(
+    out: F32Array, stride: int, stationary: Array, moving: Array, halved: tuple[bool, bool], overwrite: bool
+) -> None:
+    """Multiply into the flat destination ``out``; an operand is float32, or bfloat16 codes as uint16."""
     coded = stationary.dtype == np.uint16, moving.dtype == np.uint16
     singles = _NO_SINGLES if coded[0] else stationary, _NO_SINGLES if coded[1] else moving
     codes = stationary if coded[0] else _NO_CODES, moving if coded[1] else _NO_CODES
     (depth, rows), columns = stationary.shape, moving.shape[1]
-    get = _workspaces.get
+    get, parts = _workspaces.get, 3 if any(halved) else 1
 
     def many(count: int) -> None:
-        _tiles(singles, codes, coded, out, stride, (rows, columns), overwrite, get(count, depth, rows))
+        work = get(count, depth, rows, parts)
+        _tiles(singles, codes, coded, halved, out, stride, (rows, columns), overwrite, work)
 
     def one() -> None:
-        work = get(1, depth, rows)[0]
-        _tile(singles, codes, coded, out, stride, (0, rows), (0, columns), overwrite, work)
+        work = get(1, depth, rows, parts)[0]
+        _tile(singles, codes, coded, halved, out, stride, (0, rows), (0, columns), overwrite, work)
 
-    jit.run(depth * rows * columns, many, one)
-
-
-@compiled
-def _split(values: U32Array, high: U32Array, high_finite: U32Array, low: F32Array) -> None:
-    for i in range(values.shape[0]):
-        bits = values[i]
-        top = np.uint32(bits & _HIGH)
-        finite = np.uint32(bits & _EXPONENT) != _EXPONENT
-        high[i] = top if finite else bits
-        high_finite[i] = top if finite else np.uint32(0)
-        rest = np.uint32(bits).view(np.float32) - np.uint32(top).view(np.float32)
-        low[i] = rest if finite else _ZERO
-
-
-def split(values: F32Array, out: F32Array | None = None) -> tuple[F32Array, F32Array, F32Array]:
-    """Split float32 into 12 leading significant bits and the rest.
-
-    Args:
-        values: float32, any shape and strides.
-        out: float32 (3, ...), memory for the result; made when absent.
-
-    Returns:
-        (high, high with 0 in place of Inf and NaN, low), each float32 of the same shape.
-    """
-    high, high_finite, low = np.empty((3, *values.shape), np.float32) if out is None else out
-    bits = flat(values, np.uint32)
-    _split(bits, high.reshape(-1).view(np.uint32), high_finite.reshape(-1).view(np.uint32), low.reshape(-1))
-    return high, high_finite, low
+    jit.run(depth * rows * columns << sum(halved), many, one)
 
 
 def _operand(array: Array, dtype: DType) -> Array:
     """Return float32, or bfloat16 codes as uint16, as the kernels are compiled for it."""
     return plain(array.view(np.uint16) if dtype == dtypes.bfloat16 else widen(array, dtype))
+
+
+def _is_long(dtype: DType) -> bool:
+    """Return whether elements may have more than 12 significant bits, one of which no format stores."""
+    return not dtype.is_float or dtype.mantissa_bits > 11
 
 
 def _widened(array: Array, dtype: DType) -> Array:
@@ -354,16 +379,9 @@ def matmul_into(
         matmul_into(whole, stationary, stationary_dtype, moving, moving_dtype, passes, overwrite)
         psum[...] = whole
         return
-    if passes == 1:
-        _one_pass(out, stride, _operand(stationary, stationary_dtype), _operand(moving, moving_dtype), overwrite)
-        return
-    memory = _workspaces.three("stationary", stationary.shape), _workspaces.three("moving", moving.shape)
-    high, high_finite, low = split(widen(stationary, stationary_dtype), memory[0])
-    moving_high, moving_high_finite, moving_low = split(widen(moving, moving_dtype), memory[1])
-    _one_pass(out, stride, low, moving_low, overwrite)
-    _one_pass(out, stride, low, moving_high_finite, False)
-    _one_pass(out, stride, high_finite, moving_low, False)
-    _one_pass(out, stride, high, moving_high, False)
+    halved = passes == 4 and _is_long(stationary_dtype), passes == 4 and _is_long(moving_dtype)
+    left, right = _operand(stationary, stationary_dtype), _operand(moving, moving_dtype)
+    _multiply(out, stride, left, right, halved, overwrite)
 
 
 def accumulate_into(psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool) -> None:

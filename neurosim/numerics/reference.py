@@ -243,7 +243,7 @@ def matmul_pass(stationary: F32Array, moving: F32Array) -> F32Array:
 
 
 def split(values: F32Array) -> tuple[F32Array, F32Array, F32Array]:
-    """Return (high, high with 0 for Inf and NaN, low), as ``matmul.split`` does."""
+    """Return (high, high with 0 for Inf and NaN, low): 12 leading significant bits, and the rest."""
     high, finite_high, low = (np.empty_like(values) for _ in range(3))
     for at, value in np.ndenumerate(values):
         if np.isfinite(value):
