@@ -244,6 +244,55 @@ def test_attributes_of_a_frozen_class():
     assert (made.width, made.depth) == (1, 5)
 
 
+@pytest.mark.parametrize("decorate", [lambda cls: cls, dataclasses.dataclass])
+def test_fields_have_the_initializer_of_the_language_guide(decorate):
+    """By position, by name, or None: nki-library leaves out fields of MLPTKGConstantsDimensionSizes."""
+
+    @decorate
+    class Sizes(nl.NKIObject):
+        rows: int
+        columns: int
+        wide: bool = False
+
+        def __post_init__(self):
+            self.seen = (self.rows, self.columns, self.wide)
+
+    assert Sizes(3).seen == (3, None, False)
+    assert Sizes(columns=4, wide=True).seen == (None, 4, True)
+    assert Sizes(1, 2, True).seen == (1, 2, True)
+    with pytest.raises(TypeError):
+        Sizes(1, 2, True, 4)
+    with pytest.raises(TypeError):
+        Sizes(1, rows=1)
+
+
+def test_an_initializer_of_its_own_says_what_is_needed():
+    class Area(nl.NKIObject):
+        area: int
+        name: str
+
+        def __init__(self, rows):
+            self.area = rows * rows
+            super().__init__(columns=rows)
+
+        def __post_init__(self):
+            raise AssertionError("only the default initializer calls it")
+
+    made = Area(3)
+    assert (made.area, made.name, made.columns) == (9, None, 3)
+
+    @dataclasses.dataclass
+    class Sizes(nl.NKIObject):
+        rows: int
+
+        def __init__(self, rows, columns):
+            self.rows = rows * columns
+
+    assert Sizes(3, columns=2).rows == 6
+    with pytest.raises(TypeError):
+        Sizes(3)
+
+
 # -- arguments and outputs --------------------------------------------------------------------------------------------
 
 
