@@ -107,7 +107,7 @@ def test_the_environment_chooses(monkeypatch, word, name):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", word)
     assert load_chip().name == name
     assert nisa.get_nc_version().value == GENERATIONS[name]
-    assert nl.tile_size.sbuf_fmax_bytes == load_chip(name).sbuf.partition_bytes
+    assert nl.tile_size.sbuf_fmax_bytes == load_chip(name).sbuf.usable_bytes
     assert load_chip("trn2").name == "trn2"
 
 
@@ -129,8 +129,8 @@ def test_kernels_see_the_chip_they_run_on():
 
     for name in CHIPS:
         neurosim.simulate(kernel, name)(np.ones((4, 4), np.float32))
-    mib = {2: 24, 3: 28, 4: 32}
-    assert seen == [(version, mib[version] * 8192, mib[version] * 2**20) for version in GENERATIONS.values()]
+    sizes = {2: (196608, 24 << 20), 3: (212984, 28 << 20), 4: (262144, 32 << 20)}
+    assert seen == [(version, *sizes[version]) for version in GENERATIONS.values()]
 
 
 def test_an_unknown_chip():

@@ -79,12 +79,12 @@ class TileSize:
 
     @property
     def sbuf_fmax_bytes(self) -> int:
-        """Bytes of an SBUF partition."""
-        return self._chip.sbuf.partition_bytes
+        """Bytes of an SBUF partition that kernels have; compilers keep the rest for themselves."""
+        return self._chip.sbuf.usable_bytes
 
     @property
     def sbuf_fmax(self) -> int:
-        """Float32 elements of an SBUF partition."""
+        """Float32 elements of what kernels have of an SBUF partition."""
         return self.sbuf_fmax_bytes // _FLOAT32_BYTES
 
     @property
@@ -94,5 +94,5 @@ class TileSize:
 
     @property
     def sbuf_size_bytes(self) -> int:
-        """Bytes of SBUF, all partitions."""
-        return self.sbuf_fmax_bytes * self.pmax
+        """Bytes of SBUF, all partitions, with what compilers keep for themselves."""
+        return self._chip.sbuf.partition_bytes * self.pmax

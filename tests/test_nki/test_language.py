@@ -109,15 +109,22 @@ def test_tile_size_of_trn2():
     assert sizes.psum_num_banks == 8
     assert sizes.gemm_stationary_fmax == 128
     assert sizes.gemm_moving_fmax == 512
-    assert sizes.sbuf_fmax_bytes == sizes.total_available_sbuf_size
+    assert sizes.sbuf_fmax_bytes == sizes.total_available_sbuf_size == 212984  # as a chip printed it
     assert sizes.sbuf_fmax * 4 == sizes.sbuf_fmax_bytes
-    assert sizes.sbuf_size_bytes == 128 * sizes.sbuf_fmax_bytes
+    assert sizes.sbuf_size_bytes == 28 << 20
+
+
+@pytest.mark.parametrize(("chip", "usable_kib"), [("trn1", 192), ("trn3", 256)])
+def test_where_all_of_sbuf_is_the_kernels(chip, usable_kib):
+    """The manual's allocator begins its heap 512 bytes below 262144 on trn3."""
+    sizes = run(lambda: (nl.tile_size.total_available_sbuf_size, nl.tile_size.sbuf_size_bytes), chip=chip)
+    assert sizes == (usable_kib << 10, 128 * usable_kib << 10)
 
 
 def test_tile_size_is_that_of_the_running_chip():
     small = neurosim.load_chip("trn2").replace(sbuf__partition_bytes=64 * 1024)
-    assert run(lambda: nl.tile_size.sbuf_fmax_bytes, chip=small) == 64 * 1024
-    assert nl.tile_size.sbuf_fmax_bytes != 64 * 1024
+    assert run(lambda: nl.tile_size.sbuf_size_bytes, chip=small) == 128 * 64 * 1024
+    assert nl.tile_size.sbuf_size_bytes != 128 * 64 * 1024
 
 
 def test_alignments():
