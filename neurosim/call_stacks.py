@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from neurosim import seen
 from neurosim.program import Frame
+from neurosim.sources import notice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,7 +50,7 @@ class CallStacks:
         self.stacks = stacks
         self._numbers: dict[tuple[int, ...], int] = {}  # by (code's number, place in it) per frame
         self._roles: dict[int, int] = {}  # by id of code, its number, _SKIP or _STOP
-        self._codes: dict[CodeType, int] = {}
+        self._codes: dict[tuple[CodeType, str], int] = {}  # equal code may stand in several files
         self._seen: list[CodeType] = []  # kept, so that no other code gets its id
 
     def number(self, frame: FrameType | None) -> int:
@@ -70,13 +71,14 @@ class CallStacks:
         return self._add(place) if known is None else known
 
     def _role(self, code: CodeType) -> int:
-        """Return the number of a kernel's code, the same for equal code; ``_SKIP`` or ``_STOP`` for other code."""
+        """Return the number of a kernel's code, the same for equal code of a file; ``_SKIP`` or ``_STOP`` for other."""
         if code in _BOUNDARY:
             role = _STOP
         elif is_own(code):
             role = _SKIP
         else:
-            role = self._codes.setdefault(code, len(self._codes))
+            notice(code)
+            role = self._codes.setdefault((code, code.co_filename), len(self._codes))
         self._roles[id(code)] = role
         self._seen.append(code)
         return role
@@ -85,7 +87,7 @@ class CallStacks:
         codes = list(self._codes)
         frames = []
         for role, last in zip(key[::2], key[1::2], strict=True):
-            code = codes[role]
+            code = codes[role][0]
             line, column = _place(code, last)
             frames.append(Frame(_short(code.co_filename), line, _function(code), code.co_filename, last, column))
         self.stacks.append(tuple(frames))

@@ -370,7 +370,7 @@ def while_test(register: VirtualRegister, frame: FrameType) -> bool:
     """
     kernel = current("the truth of a register")
     with kernel.located():
-        line = while_on_line(frame.f_code.co_filename, frame.f_lineno)
+        line = while_on_line(frame.f_code, frame.f_lineno)
         if line is None:
             raise IllegalOperand(
                 f"{register.describe()} as a Python truth value: its value is known on the device only",

@@ -9,13 +9,14 @@ counted on the inner one.
 from __future__ import annotations
 
 import ast
-import linecache
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from types import CodeType
 
 from neurosim.program import Frame, Program
+from neurosim.sources import notice, tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,8 @@ class Trip:
 
 
 @lru_cache(maxsize=256)
-def _loops_by_line(file: str) -> dict[int, tuple[int, ...]]:
+def _loops_by_line(tree: ast.Module) -> dict[int, tuple[int, ...]]:
     """Return, for each line of a file that lies in a loop's body, the lines of the loops around it, outermost first."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return {}
     found: dict[int, tuple[int, ...]] = {}
     _visit(tree, (), found)
     return found
@@ -61,7 +58,7 @@ def enclosing(stack: tuple[Frame, ...]) -> tuple[tuple[str, int, int], ...]:
     """Return (file, loop line, depth of the frame) of the loops around a call stack, outermost first."""
     loops = []
     for depth, frame in enumerate(reversed(stack)):
-        loops += [(frame.path, line, depth) for line in _loops_by_line(frame.path).get(frame.line, ())]
+        loops += [(frame.path, line, depth) for line in _loops_by_line(tree_of(frame.path)).get(frame.line, ())]
     return tuple(loops)
 
 
@@ -150,12 +147,8 @@ def _inner_turned(
 
 
 @lru_cache(maxsize=256)
-def _while_tests(file: str) -> dict[int, int]:
+def _while_tests(tree: ast.Module) -> dict[int, int]:
     """Return, for each line of a plain ``while`` condition (a name, an attribute, an item), the statement's line."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return {}
     return {
         line: node.lineno
         for node in ast.walk(tree)
@@ -164,6 +157,7 @@ def _while_tests(file: str) -> dict[int, int]:
     }
 
 
-def while_on_line(file: str, line: int) -> int | None:
+def while_on_line(code: CodeType, line: int) -> int | None:
     """Return the line of the ``while`` statement whose condition is on a line and is one value, None for none."""
-    return _while_tests(file).get(line)
+    notice(code)
+    return _while_tests(tree_of(code.co_filename)).get(line)

@@ -8,13 +8,13 @@ call, a source that is not there) there is no name, and the made-up one stands.
 from __future__ import annotations
 
 import ast
-import linecache
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from neurosim.program import Frame
+from neurosim.sources import tree_of
 from neurosim.storages import default_name as default_name
 
 _RETURNED = ""
@@ -44,19 +44,15 @@ def variable(stack: Sequence[Frame]) -> str | None:
         stack: innermost frame first.
     """
     for frame in stack:
-        name = _names(frame.path).get(_Place(frame.line, frame.column))
+        name = _names(tree_of(frame.path)).get(_Place(frame.line, frame.column))
         if name != _RETURNED:
             return name
     return None
 
 
 @lru_cache(maxsize=256)
-def _names(file: str) -> dict[_Place, str]:
+def _names(tree: ast.Module) -> dict[_Place, str]:
     """Return, by the place of each call that makes a variable's value, the variable."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return {}
     found: dict[_Place, str] = {}
     for node in ast.walk(tree):
         for target, value in _bindings(node):

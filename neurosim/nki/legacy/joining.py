@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
-from neurosim.nki.legacy.statements import tree_of
+from neurosim.sources import notice, tree_of
 
 
 def joined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,6 +44,7 @@ def joined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _definition(code: CodeType) -> ast.FunctionDef | None:
+    notice(code)
     for node in ast.walk(tree_of(code.co_filename)):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
