@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.blocks import block_rules, scale_rows, scale_rules, spread
+from neurosim.blocks import block_rules, scale_rows, scale_rules
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
 from neurosim.indirection import ColumnTensor
@@ -163,8 +163,7 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
 def _values(lanes: Lanes, data: Tile, scale: Tile) -> Float32s:
     """Return an operand as [K, columns], scaled; K counts the values of an element, then partitions."""
     codes = lanes.bits(scale)[scale_rows(data.partitions)].view(np.uint8)
-    values = mx.dequantize(lanes.bits(data), data.dtype, spread(codes))
-    return np.ascontiguousarray(values.transpose(0, 2, 1)).reshape(-1, data.free_elements)
+    return mx.dequantize(lanes.bits(data), data.dtype, codes)
 
 
 def _same_index(name: str, data: Tile, scale: Tile) -> Broken | None:

@@ -8,6 +8,7 @@ as other instructions of GpSimd (*assumed*).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, Final
 
@@ -30,6 +31,12 @@ CORE: Final = 16
 """Partitions that one GpSimd core is tied to; it reads and writes the first of them here."""
 _WORDS: Final = (dtypes.float32, dtypes.int32)
 _LIMITS: Final = (-(2**31), 2**31 - 1)
+
+
+@lru_cache(maxsize=16)
+def _first_of_cores(partitions: int, elements: int) -> Mask:
+    """Return which elements lie in the first partition of a core; to be read only."""
+    return np.repeat(np.arange(partitions)[:, None] % CORE == 0, elements, axis=1)
 
 
 class NonzeroWithCount(Instruction, mnemonic="nonzero_with_count", engines=(Engine.gpsimd,)):
@@ -84,8 +91,7 @@ class NonzeroWithCount(Instruction, mnemonic="nonzero_with_count", engines=(Engi
         lanes.put_bits(self.dst, result, where=self._written())
 
     def _written(self) -> Mask:
-        rows = np.arange(self.dst.partitions) % CORE == 0
-        return np.repeat(rows[:, None], self.dst.free_elements, axis=1)
+        return _first_of_cores(self.dst.partitions, self.dst.free_elements)
 
     def written(self) -> Holes:
         """The first partition of each core."""

@@ -47,7 +47,7 @@ class TensorCopyPredicated(Instruction, mnemonic="tensor_copy_predicated", engin
 
     def execute(self, lanes: Lanes) -> None:
         """Merge bits."""
-        taken = self._taken = (lanes.bits(self.predicate) != 0) != bool(self.reverse_pred)
+        taken = self._taken = lanes.truth(self.predicate, self.reverse_pred)
         lanes.move(
             self.dst,
             lambda source: source if source.shape == taken.shape else np.broadcast_to(source, taken.shape),

@@ -61,7 +61,7 @@ class SelectReduce(RunningMaximum, Instruction, mnemonic="select_reduce", engine
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, choose, reduce, round."""
-        self.taken = (lanes.bits(self.predicate) != 0) != bool(self.reverse_pred)
+        self.taken = lanes.truth(self.predicate, self.reverse_pred)
         data = lanes.f32(self.on_true)
         chosen = np.where(self.taken, data, np.asarray(lanes.column(self.on_false), data.dtype))
         result = self.reduce(lanes, chosen)

@@ -6,6 +6,7 @@ Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_stream_shuffle``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, Final
 
@@ -25,6 +26,22 @@ QUADRANT: Final = 32
 """Partitions that exchange data."""
 KEEP: Final = 255
 """Mask entry that leaves a partition of dst as it is."""
+
+
+Places = npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=64)
+def _sources(mask: tuple[int, ...], partitions: int) -> Places:
+    """Return the partition of src for each of dst, -1 where it stays. To be read only, as what follows."""
+    entries = np.array(mask, np.int64)[np.arange(partitions) % QUADRANT]
+    return np.where(entries == KEEP, -1, entries + np.arange(partitions) // QUADRANT * QUADRANT)
+
+
+@lru_cache(maxsize=64)
+def _moved(mask: tuple[int, ...], partitions: int, elements: int) -> Mask:
+    """Return which elements of dst do not stay."""
+    return np.repeat(_sources(mask, partitions)[:, None] >= 0, elements, axis=1)
 
 
 class NcStreamShuffle(Instruction, mnemonic="nc_stream_shuffle", engines=(Engine.vector,)):
@@ -87,23 +104,22 @@ class NcStreamShuffle(Instruction, mnemonic="nc_stream_shuffle", engines=(Engine
                     "shuffle quadrant by quadrant",
                 )
 
-    def _sources(self) -> npt.NDArray[np.int64]:
+    def _sources(self) -> Places:
         """Return the partition of src that each partition of dst comes from, -1 where dst stays."""
-        count = self.dst.partitions
-        mask = np.array([int(entry) for entry in self.shuffle_mask], np.int64)
-        entries = mask[np.arange(count) % QUADRANT]
-        return np.where(entries == KEEP, -1, entries + np.arange(count) // QUADRANT * QUADRANT)
+        return _sources(tuple(self.shuffle_mask), self.dst.partitions)
+
+    def _moved(self) -> Mask:
+        """Return which elements of dst do not stay."""
+        return _moved(tuple(self.shuffle_mask), self.dst.partitions, self.dst.free_elements)
 
     def execute(self, lanes: Lanes) -> None:
         """Move bits."""
         sources = self._sources()
-        moved = np.broadcast_to(sources[:, None] >= 0, (len(sources), self.dst.free_elements))
-        lanes.move(self.dst, lambda source: source[np.maximum(sources, 0)], self.src, where=moved)
+        lanes.move(self.dst, lambda source: source[np.maximum(sources, 0)], self.src, where=self._moved())
 
     def written(self) -> Holes:
         """Partitions that do not stay."""
-        mask: Mask = self._sources() >= 0
-        return {"dst": np.repeat(mask, self.dst.free_elements)}
+        return {"dst": self._moved()}
 
     def holes(self, holes: Holes) -> Holes:
         """Holes move along."""

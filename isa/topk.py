@@ -8,6 +8,7 @@ here; the text of ``topk`` itself only says that the results are ``[par_dim, k]`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, ClassVar, Final
 
@@ -29,6 +30,20 @@ CORE: Final = 16
 """Partitions that one GpSimd core is tied to, and that a snake goes through."""
 _N: Final = (8, 65535)
 _MOST_RESULTS: Final = 32767
+Indices = npt.NDArray[np.intp]
+
+
+@lru_cache(maxsize=16)
+def _places(groups: int, count: int) -> tuple[Indices, Indices, Mask]:
+    """Return the partition and the column of each result [groups, count], and where tiles have results.
+
+    To be read only.
+    """
+    partitions = np.arange(count) % CORE + CORE * np.arange(groups)[:, None]
+    columns = np.broadcast_to(np.arange(count) // CORE, partitions.shape)
+    written = np.zeros((CORE * groups, count), np.bool_)
+    written[partitions, columns] = True
+    return partitions, columns, written
 
 
 class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
@@ -88,32 +103,29 @@ class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
         by_core = lanes.reshape(len(lanes) // CORE, CORE, -1)
         return by_core.transpose(0, 2, 1).reshape(len(by_core), -1)
 
-    def _laid_out(self, results: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return results [groups, K] as the tiles have them, [P, K], with zeros where none is."""
-        groups, count = results.shape
-        snake = np.zeros((groups, CORE * count), results.dtype)
-        snake[:, :count] = results
-        return snake.reshape(groups, count, CORE).transpose(0, 2, 1).reshape(-1, count)
+    def _places(self) -> tuple[Indices, Indices, Mask]:
+        return _places(self.val_dst.partitions // CORE, self.val_dst.free_elements)
 
     def execute(self, lanes: Lanes) -> None:
         """Widen to compare, move bits."""
         compared = self._groups(lanes.f32(self.src))[:, : self.n]
-        places = search.highest(compared, self.val_dst.free_elements)
-        written = self._written()
+        found = search.highest(compared, self.val_dst.free_elements)
+        partitions, columns, written = self._places()
 
-        def chosen(source: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            return self._laid_out(np.take_along_axis(self._groups(source)[:, : self.n], places, axis=1))
+        def laid_out(results: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            lanes = np.zeros(written.shape, results.dtype)
+            lanes[partitions, columns] = results
+            return lanes
 
-        lanes.move(self.val_dst, chosen, self.src, where=written)
-        lanes.put_bits(self.idx_dst, self._laid_out(places.astype(np.uint32)), where=written)
-
-    def _written(self) -> Mask:
-        count = self.val_dst.free_elements
-        return self._laid_out(np.ones((self.val_dst.partitions // CORE, count), np.bool_))
+        first = CORE * np.arange(len(found))[:, None]  # of each group
+        lanes.move(
+            self.val_dst, lambda source: laid_out(source[first + found % CORE, found // CORE]), self.src, where=written
+        )
+        lanes.put_bits(self.idx_dst, laid_out(found.astype(np.uint32)), where=written)
 
     def written(self) -> Holes:
         """K places of each group."""
-        written = self._written()
+        _, _, written = self._places()
         return {"val_dst": written, "idx_dst": written}
 
     def holes(self, holes: Holes) -> Holes:

@@ -34,6 +34,7 @@ IDENTITY: Final = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": n
 MAXIMUM: Final = Operator("maximum")
 """The one reduction of instructions that select."""
 
+_BITS: Final = np.dtype(np.uint32)
 _UNKNOWN: Final = np.uint32(0x7FA00000)
 """Bits that mark a register of unknown content: a NaN that no operator makes, since theirs is 0x7FC00000."""
 
@@ -75,8 +76,9 @@ def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, star
     """
     registers = begin(lanes, command, IDENTITY[op], len(values), start)
     running = np.concatenate([registers.reshape(-1, 1), values], axis=1)
-    registers[:] = reduce.reduce_free(op, running)[:, 0]
-    return registers.reshape(-1, 1).copy()
+    result = reduce.reduce_free(op, running)
+    registers[:] = result[:, 0]
+    return result
 
 
 def begin(lanes: Lanes, command: ReduceCmd, identity: float, count: int, start: Float32s | float = 0.0) -> Float32s:
@@ -122,7 +124,7 @@ def taint(lanes: Lanes, *tiles: Any, where: Mask | None = None) -> None:
 
 def forget(lanes: Lanes) -> None:
     """Leave the registers unknown: "even when reduce_cmd is set to idle, the accumulator state may be modified"."""
-    lanes.registers(ACCUMULATOR).view(np.uint32).fill(_UNKNOWN)
+    lanes.registers(ACCUMULATOR).view(_BITS).fill(_UNKNOWN)
 
 
 def reduced_holes(mask: Mask, reduce_res: Tile | None) -> Holes:

@@ -11,6 +11,7 @@ Source: AWS Neuron SDK, ``nki/deep-dives/mxfp-matmul.rst``, "Scale Tensor" and "
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -75,19 +76,28 @@ def scale_rules(name: str, scale: NkiTensor, data_name: str, data: NkiTensor, el
         )
 
 
+@lru_cache(maxsize=16)
 def scale_rows(partitions: int) -> npt.NDArray[np.intp]:
-    """Return the rows of a scale tile that hold the scales of so many partitions of data, block after block."""
+    """Return the rows of a scale tile that hold the scales of so many partitions of data, block after block.
+
+    To be read only, as is a mask.
+    """
     blocks = np.arange(partitions // HEIGHT)
     return blocks // _ROWS * QUADRANT + blocks % _ROWS
 
 
 def scale_mask(scale: NkiTensor, partitions: int) -> npt.NDArray[np.bool_]:
     """Return which elements of a scale tile [partitions, elements] are scales."""
-    mask = np.zeros((scale.partitions, scale.free_elements), np.bool_)
+    return _scale_mask(scale.partitions, scale.free_elements, partitions)
+
+
+@lru_cache(maxsize=16)
+def _scale_mask(rows: int, elements: int, partitions: int) -> npt.NDArray[np.bool_]:
+    mask = np.zeros((rows, elements), np.bool_)
     mask[scale_rows(partitions)] = True
     return mask
 
 
 def spread(blocks: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return one row per partition of the data from one row per block."""
-    return np.repeat(blocks, HEIGHT, axis=0)
+    return blocks.repeat(HEIGHT, axis=0)

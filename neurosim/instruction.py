@@ -186,9 +186,7 @@ class Instruction(ABC):
         """Check, execute and record this instruction; for ``caller`` see :func:`issue`."""
         cls = type(self)
         given = cls._given(self)
-        kinds = cls._kinds.get(types := tuple(map(type, given)))
-        if kinds is None:
-            kinds = cls._kinds[types] = Kinds(types, cls._operands)
+        kinds = cls._kinds.get(types := tuple(map(type, given))) or cls._find_kinds(types)
         found = tensors = None
         if kinds.are_simple:
             key, slots, fresh, is_plain = kinds.look(given, kernel, self.state_written)
@@ -212,6 +210,13 @@ class Instruction(ABC):
             return NkiInstruction(kernel.program, -1, None)
         return self._run(kernel, found, tensors, caller)
 
+    @classmethod
+    def _find_kinds(cls, types: tuple[type, ...]) -> Kinds:
+        """Return the kinds of a call of such types for the first time; those of a list and of a tuple are one."""
+        same = tuple([tuple if kind is list else kind for kind in types])
+        found = cls._kinds[types] = cls._kinds.setdefault(same, Kinds(same, cls._operands))
+        return found
+
     def _run_plainly(
         self,
         kernel: Kernel,
@@ -234,7 +239,9 @@ class Instruction(ABC):
             self.execute(lanes)
         written = _ALL if self._writes_all else self.written()
         if written:
-            self._mark_written(kernel, self._look_closely(kernel)[1], _ALL, None, written)
+            given = [(name, getattr(self, name), operand) for name, operand in self._tensors]
+            tensors = [entry for entry in given if isinstance(entry[1], NkiTensor)]
+            self._mark_written(kernel, tensors, _ALL, None, written)
         else:
             for tensor in fresh:
                 tensor.allocation.storage.mark(tensor, self.state_written)
@@ -441,8 +448,12 @@ class Instruction(ABC):
             else:
                 holes = None
         if written is not None:
-            written = None if written.all() else written.reshape(tensor.shape)
-            storage.partly = None if written is None else (self.mnemonic, self.leaves_out, written.sum(), written.size)
+            count = int(np.count_nonzero(written))
+            if count == written.size:
+                storage.partly = written = None
+            else:
+                storage.partly = self.mnemonic, self.leaves_out, count, written.size
+                written = written.reshape(tensor.shape)
         if isinstance(tensor, IndirectTensor):
             tensor.mark(self.state_written, holes, written)
             return

@@ -44,10 +44,10 @@ class Kinds:
     """The types of what a call gives: 1, 1.0 and True are equal, and not the same parameter.
 
     Attributes:
-        are_simple: whether no tensor's place depends on values, and nothing is a list: all can be compared.
+        are_simple: whether no tensor's place depends on values, and none is in a list: all can be compared.
     """
 
-    __slots__ = ("_floats", "_tensors", "_tiles", "are_simple")
+    __slots__ = ("_floats", "_lists", "_tensors", "_tiles", "are_simple")
 
     def __init__(self, types: tuple[type, ...], declared: tuple[tuple[str, Operand | None], ...]) -> None:
         self._tensors = [
@@ -57,7 +57,11 @@ class Kinds:
         ]
         self._tiles = [(place + 1, operand.is_written) for place, _, operand in self._tensors]
         self._floats = [place for place, kind in enumerate(types, start=1) if issubclass(kind, FLOATS)]
-        self.are_simple = not any(issubclass(kind, (IndirectTensor, list, tuple)) for kind in types)
+        self._lists = [place + 1 for place, kind in enumerate(types) if kind in (list, tuple)]
+        self.are_simple = not any(
+            issubclass(kind, IndirectTensor if operand is None else (IndirectTensor, list, tuple))
+            for kind, (_, operand) in zip(types, declared, strict=True)
+        )
 
     def look(
         self, given: tuple[Any, ...], kernel: Kernel, state_written: int
@@ -92,11 +96,16 @@ class Kinds:
         for place in self._floats:
             if not parts[place]:
                 parts[place] = str(parts[place])  # 0.0 and -0.0 are equal, and not the same parameter
+        for place in self._lists:
+            parts[place] = typed(parts[place])
         return tuple(parts), slots, fresh, is_plain
 
     def operands(self, given: tuple[Any, ...]) -> list[tuple[str, NkiTensor, Operand]]:
         """Return name, tensor and declaration of each tensor."""
         return [(name, given[place], operand) for place, name, operand in self._tensors]
+
+
+_INTS: Final = {int}
 
 
 def getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -112,7 +121,9 @@ def typed(value: Any) -> Hashable:
     Nor are 0.0 and -0.0.
     """
     if isinstance(value, (list, tuple)):
-        return tuple(typed(entry) for entry in value)
+        if value and set(map(type, value)) == _INTS:  # as most lists are
+            return (int, tuple(value))
+        return tuple([typed(entry) for entry in value])
     if isinstance(value, FLOATS) and not value:
         return (type(value), str(value))
     return (type(value), value if isinstance(value, Hashable) else repr(value))

@@ -24,7 +24,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, OutOfBounds
 from neurosim.grids import ALONE, Grid, ProgramId
-from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, SharedWrites, Storage
+from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, RegisterStorage, SharedWrites, Storage
 from neurosim.naming import default_name
 from neurosim.places import At, Located
 from neurosim.program import Program, StorageInfo
@@ -107,7 +107,7 @@ class Kernel:
     _block_last: int = -1
     _planes: dict[Memory, Storage] = field(default_factory=dict)
     _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
-    _registers: dict[tuple[str, Engine], Storage] = field(default_factory=dict)
+    _registers: dict[tuple[str, Engine], RegisterStorage] = field(default_factory=dict)
     _pinned: int = -1
     _occurrences: dict[Any, int] = field(default_factory=dict)
     _stacks: CallStacks = field(init=False)
@@ -370,12 +370,12 @@ class Kernel:
         self.program.storages[plane.id] = replace(info, shape=reserved, row_bytes=covered[-1][1])
         return self._finish(plane, name, shape, dtype, memory, (partition, start), row_bytes, stack, "plane")
 
-    def registers(self, kind: str, engine: Engine) -> Storage:
+    def registers(self, kind: str, engine: Engine) -> RegisterStorage:
         """Return the storage that stands for registers inside an engine (see :mod:`neurosim.registers`)."""
         storage = self._registers.get((kind, engine))
         if storage is None:
             found, lanes = registers_of(kind, engine, self.chip), self.chip.partitions
-            storage = self._registers[kind, engine] = Storage(Memory.state, 0, 4 * lanes * found.words, 4)
+            storage = self._registers[kind, engine] = RegisterStorage(4 * lanes * found.words)
             shape = (lanes,) if found.words == 1 else (lanes, found.words)
             name = f"{engine.name} {kind}"
             self._add_storage(

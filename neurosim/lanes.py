@@ -87,6 +87,12 @@ class Lanes:
         """Return a tensor's elements as they are stored, in its own dtype."""
         return tensor.lanes()
 
+    def truth(self, predicate: NkiTensor, reverse: bool) -> Mask:
+        """Return where a predicate's elements are not zero; with ``reverse``, where they are."""
+        elements = self.bits(predicate)
+        found: Mask = elements == 0 if reverse else elements != 0
+        return found
+
     def rounded(self, values: Float32s, dtype: DType) -> npt.NDArray[Any]:
         """Return float32 values in another format, as this engine rounds them when it writes."""
         return convert.narrow(values, dtype)
@@ -108,7 +114,8 @@ class Lanes:
 
     def put_bits(self, tensor: NkiTensor, values: npt.NDArray[Any], where: Mask | None = None) -> None:
         """Write elements that already have the tensor's dtype (or its size, as raw bits); those in ``where`` alone."""
-        values = values.view(tensor.dtype.numpy)
+        if values.dtype != tensor.dtype.numpy:
+            values = values.view(tensor.dtype.numpy)
         if isinstance(tensor, IndirectTensor):
             tensor.scatter(values.reshape(tensor.shape), None if where is None else where.reshape(tensor.shape))
         else:
@@ -120,10 +127,12 @@ class Lanes:
     ) -> None:
         if tensor.partition_axis > 0:
             array = np.moveaxis(array, tensor.partition_axis, 0)
+        if values.shape != array.shape:
+            values = values.reshape(array.shape)
         if where is None:
-            array[...] = values.reshape(array.shape)
+            array[...] = values
         else:
-            np.copyto(array, values.reshape(array.shape), where=where.reshape(array.shape))
+            np.copyto(array, values, where=where.reshape(array.shape))
 
     def move(self, dst: NkiTensor, arrange: Arrange, *sources: NkiTensor | float, where: Mask | None = None) -> None:
         """Write elements as they are: what ``arrange`` makes of those of the sources, those in ``where`` alone.
@@ -201,7 +210,7 @@ class Lanes:
 
     def registers(self, kind: str) -> Float32s:
         """Return engine registers, one float32 per partition, to read and write in place."""
-        return self._kernel.registers(kind, self.engine).buffer.view(np.float32)
+        return self._kernel.registers(kind, self.engine).floats
 
     def words(self, kind: str) -> npt.NDArray[np.uint32]:
         """Return engine registers of several words, uint32 [lanes, words], to read and write in place."""

@@ -235,8 +235,8 @@ class Storage:
             self._collapse(tensor.size_bytes, state)
             return
         masks = [mask if mask is None or states.ndim == mask.ndim else mask[..., None] for mask in (holes, only)]
-        after = state if masks[0] is None else np.where(masks[0], HOLE, state)
-        states[...] = after if masks[1] is None else np.where(masks[1], after, states)
+        after = np.uint8(state) if masks[0] is None else np.where(masks[0], np.uint8(HOLE), np.uint8(state))
+        np.copyto(states, after, where=True if masks[1] is None else masks[1])
 
     def _collapse(self, size_bytes: int, state: int) -> None:
         """Return to the fast path once enough bytes were marked that all may have the same state."""
@@ -270,6 +270,20 @@ class Storage:
         if not foreign.any():
             return None
         return foreign.max(axis=-1) if foreign.ndim > len(tensor.shape) else foreign
+
+
+class RegisterStorage(Storage):
+    """Registers inside an engine: their bytes are there from the beginning, and stay the same ones.
+
+    Attributes:
+        floats: the bytes as float32, a view.
+    """
+
+    __slots__ = ("floats",)
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(Memory.state, 0, size_bytes, 4)
+        self.floats: npt.NDArray[np.float32] = self.buffer.view(np.float32)
 
 
 class SharedWrites:

@@ -224,15 +224,15 @@ class NkiTensor(NoOperators):
         scale = self.dtype.size_bytes // granule
         row = storage.row_bytes // granule
         item = granules.itemsize
-        strides = tuple(
-            (step * row if axis == self._partition_axis else step * scale) * item
-            for axis, step in enumerate(self._steps)
-        )
-        start = self.start_partition * row if self._partition_axis >= 0 else 0
+        strides = [step * scale * item for step in self._steps]
+        start, axis = 0, self._partition_axis
+        if axis >= 0:
+            strides[axis] = self._steps[axis] * row * item
+            start = self.start_partition * row
         start += self.offset_bytes // granule
         shape = self.shape
         if scale > 1:
-            shape, strides = (*shape, scale), (*strides, item)
+            shape, strides = (*shape, scale), [*strides, item]
         return cast(Array, np.ndarray(shape, granules.dtype, granules.data, start * item, strides))
 
     def array(self) -> Array:

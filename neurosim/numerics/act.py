@@ -269,6 +269,11 @@ _WIDE: Final[dict[str, Callable[[Any], Any]]] = {
 ULP_BOUND: Final[dict[str, float]] = {name: row.max_ulp for name, row in ACTIVATIONS.items()}
 
 
+_NO_SCALE: Final = np.ones(1, np.float32)
+_NO_BIAS: Final = np.full(1, -0.0, np.float32)
+"""What leaves each x as it is: x + 0.0 does not."""
+
+
 def _coefficient(value: Coefficient, rows: int) -> F32Array:
     """Return one float32 per row, as an array that kernels are compiled for."""
     if isinstance(value, np.ndarray):
@@ -303,13 +308,12 @@ def activate(
         with np.errstate(all="ignore"):
             argument = wide.binary("multiply", x, _wide_coefficient(scale))
             return _WIDE[name](argument if bias is None else argument + _wide_coefficient(bias))  # type: ignore[no-any-return]
-    # x + -0.0 is x for every x
-    addend: Coefficient = -0.0 if bias is None else bias
     x = plain(x)
     out = output(out, x.shape, np.float32)
-    per_row = isinstance(scale, np.ndarray) or isinstance(addend, np.ndarray)
+    per_row = isinstance(scale, np.ndarray) or isinstance(bias, np.ndarray)
     rows = x.shape[0] if per_row else 1
-    kernel = ACTIVATIONS[name].kernel
+    factors = _NO_SCALE if not per_row and scale == 1.0 else _coefficient(scale, rows)
+    addends = _NO_BIAS if bias is None and not per_row else _coefficient(-0.0 if bias is None else bias, rows)
     shape = (rows, x.size // rows if rows else 0)
-    kernel(x.reshape(shape), _coefficient(scale, rows), _coefficient(addend, rows), out.reshape(shape))
+    ACTIVATIONS[name].kernel(x.reshape(shape), factors, addends, out.reshape(shape))
     return out

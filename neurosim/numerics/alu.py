@@ -384,6 +384,7 @@ _BITS: Final[dict[str, Any]] = {
 }
 
 
+_CODES: Final = np.dtype(np.uint16)
 _LONG: Final = 64
 """Columns from which on a loop over rows takes no longer than one over all elements."""
 
@@ -446,9 +447,9 @@ def binary_bfloat16(op: str, a: IntArray, b: IntArray, out: IntArray | None = No
     """
     if a.shape != b.shape:
         raise ValueError(f"{op}: shapes {a.shape} and {b.shape} do not go together")
-    out = output(out, a.shape, bfloat16.numpy)
-    _BINARY_BFLOAT16[op](flat(a, np.uint16), flat(b, np.uint16), flat(out, np.uint16))
-    return out
+    codes = np.empty(a.size, _CODES) if out is None else flat(output(out, a.shape, bfloat16.numpy), _CODES)
+    _BINARY_BFLOAT16[op](flat(a, _CODES), flat(b, _CODES), codes)
+    return codes.view(bfloat16.numpy).reshape(a.shape) if out is None else out
 
 
 def unary(op: str, a: F32Array, out: F32Array | None = None) -> F32Array:

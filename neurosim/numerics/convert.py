@@ -44,6 +44,8 @@ _BF16_NAN: Final = np.uint32(0x7FC0)
 _BF16_SIGN: Final = np.uint32(0x8000)
 #: Adding 1.5 * 2**52 leaves the nearest integer in the low bits of a float64 (ties to even).
 _ROUND: Final = 6755399441055744.0
+_CODES: Final = np.dtype(np.uint16)
+"""Of bfloat16, as kernels take them; a dtype that is made already spares a third of ``array.view``."""
 #: Mantissa bits of float32 that tfloat32 does not have.
 _TF32_REST: Final = np.uint32(0x1FFF)
 _TF32_HALF: Final = np.uint32(0x0FFF)
@@ -105,9 +107,9 @@ _SMALL: Final = {
 
 
 @compiled
-def _widen_bfloat16(codes: NDArray[np.uint16], out: U32Array) -> None:
+def _widen_bfloat16(codes: NDArray[np.uint16], out: F32Array) -> None:
     for i in range(codes.shape[0]):
-        out[i] = np.uint32(np.uint32(codes[i]) << _U16)
+        out[i] = np.uint32(np.uint32(codes[i]) << _U16).view(np.float32)
 
 
 @inlined
@@ -118,9 +120,9 @@ def rounded_to_bfloat16(bits: np.uint32) -> np.uint32:
 
 
 @compiled
-def _narrow_bfloat16(values: U32Array, out: NDArray[np.uint16]) -> None:
+def _narrow_bfloat16(values: F32Array, out: NDArray[np.uint16]) -> None:
     for i in range(values.shape[0]):
-        bits = values[i]
+        bits = np.float32(values[i]).view(np.uint32)
         nan = np.uint32(np.uint32(np.uint32(bits >> _U16) & _BF16_SIGN) | _BF16_NAN)
         is_nan = np.uint32(bits & _MAGNITUDE) > _INF
         out[i] = np.uint16(nan if is_nan else rounded_to_bfloat16(bits))
@@ -276,7 +278,7 @@ def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
     out = output(out, array.shape, np.float32)
     if dtype == dtypes.bfloat16:
-        _widen_bfloat16(flat(array, np.uint16), out.reshape(-1).view(np.uint32))
+        _widen_bfloat16(flat(array, _CODES), out.reshape(-1))
     elif dtype == dtypes.float32:
         np.copyto(out, array)
     elif dtype.kind == Kind.BOOL:
@@ -312,7 +314,7 @@ def narrow(values: F32Array, dtype: DType, out: Array | None = None) -> Array:
         return widen(values, dtype, out)
     out = output(out, values.shape, dtype.numpy)
     if dtype == dtypes.bfloat16:
-        _narrow_bfloat16(flat(values, np.uint32), out.reshape(-1).view(np.uint16))
+        _narrow_bfloat16(plain(values).reshape(-1), out.reshape(-1).view(_CODES))
     elif dtype.kind == Kind.BOOL:
         np.not_equal(values, np.float32(0.0), out=out)
     elif dtype.kind == Kind.SCALE:

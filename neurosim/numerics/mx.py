@@ -8,6 +8,7 @@ Sources: OCP Microscaling Formats (MX) 1.0 for the codes; AWS Neuron SDK, ``nki/
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from neurosim import dtypes
 from neurosim.dtypes import DType
-from neurosim.numerics.convert import narrow, widen
+from neurosim.jit import compiled
+from neurosim.numerics.convert import narrow, plain, widen
 
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]
@@ -35,7 +37,19 @@ def _code_values(dtype: DType) -> F32Array:
     return values
 
 
-_CODE_VALUES: Final = {dtype: _code_values(dtype) for dtype in dtypes.PACKED}
+def _byte_values(dtype: DType) -> F32Array:
+    """Return the values in each byte of a packed format, [256, 1] or [256, 2], the lowest bits first."""
+    width = 8 * dtype.size_bytes // dtype.lanes
+    shifts = np.arange(8 // width) * width
+    codes = (np.arange(256)[:, None] >> shifts) & ((1 << width) - 1)
+    values: F32Array = _code_values(dtype)[codes]
+    return values
+
+
+_BYTE_VALUES: Final = {dtype: _byte_values(dtype) for dtype in dtypes.PACKED}
+_STORED: Final = {dtype: dtype.numpy.newbyteorder("<") for dtype in dtypes.PACKED}
+_SCALES: Final = widen(np.arange(256, dtype=np.uint8).view(dtypes.float8_e8m0fnu.numpy), dtypes.float8_e8m0fnu)
+"""The value of each code of a scale."""
 
 
 def unpack(array: Array, dtype: DType) -> F32Array:
@@ -45,20 +59,34 @@ def unpack(array: Array, dtype: DType) -> F32Array:
         array: elements of ``dtype.numpy``, any shape and strides.
         dtype: a packed format.
     """
-    width = 8 * dtype.size_bytes // dtype.lanes
-    shifts = np.arange(dtype.lanes, dtype=np.uint32) * np.uint32(width)
-    codes = (array.astype(np.uint32)[..., np.newaxis] >> shifts) & np.uint32((1 << width) - 1)
-    values: F32Array = _CODE_VALUES[dtype][codes]
-    return values
+    stored = np.ascontiguousarray(array, _STORED[dtype])
+    values: F32Array = _BYTE_VALUES[dtype].take(stored.reshape(-1).view(np.uint8), axis=0)
+    return values.reshape(*array.shape, dtype.lanes)
 
 
 def pack(values: F32Array, dtype: DType) -> Array:
     """Round float32 values to the parts of a packed 8-bit format; the last axis, ``dtype.lanes`` long, goes away."""
     part = dtypes.float8_e5m2 if dtype == dtypes.float8_e5m2_x4 else dtypes.float8_e4m3fn
-    codes = narrow(values, part).view(np.uint8).astype(np.uint32)
-    shifts = np.arange(dtype.lanes, dtype=np.uint32) * np.uint32(8)
-    packed: Array = np.bitwise_or.reduce(codes << shifts, axis=-1).astype(dtype.numpy)
+    codes = narrow(values, part).view(np.uint8)
+    packed: Array = codes.view(_STORED[dtype])[..., 0].astype(dtype.numpy, copy=False)
     return packed
+
+
+@compiled
+def _block_scales(values: F32Array, lanes: int, shift: int, out: NDArray[np.uint8]) -> None:
+    rows, blocks = out.shape
+    for r in range(rows):
+        for b in range(blocks):
+            largest = np.float32(0.0)
+            for i in range(8):
+                for j in range(lanes):
+                    magnitude = abs(values[8 * r + i, lanes * b + j])
+                    largest = magnitude if magnitude > largest else largest
+            # none of float32's values is a denormal float64, whose exponents are biased by 1023; zero has the least
+            code = np.int64(np.int64(np.float64(largest).view(np.int64) >> np.int64(52)) + shift)
+            code = np.int64(0) if code < 0 else code
+            code = np.int64(254) if code > 254 else code
+            out[r, b] = np.uint8(code)
 
 
 def block_scales(values: F32Array, dtype: DType, *, doubled: bool) -> NDArray[np.uint8]:
@@ -77,11 +105,9 @@ def block_scales(values: F32Array, dtype: DType, *, doubled: bool) -> NDArray[np
         uint8 [P / 8, F / 4].
     """
     rows, columns = values.shape
-    largest = np.abs(values).reshape(rows // 8, 8, columns // dtype.lanes, dtype.lanes).max(axis=(1, 3))
-    exponents = np.frexp(largest)[1] - 1
-    top = int(np.frexp(dtype.max_value)[1]) - 1
-    codes = np.clip(exponents - top + int(doubled) + dtypes.float8_e8m0fnu.bias, 0, 254)
-    scales: NDArray[np.uint8] = np.where(largest == 0, 0, codes).astype(np.uint8)
+    shift = int(doubled) - (math.frexp(dtype.max_value)[1] - 1) + dtypes.float8_e8m0fnu.bias - 1023
+    scales = np.empty((rows // 8, columns // dtype.lanes), np.uint8)
+    _block_scales(plain(np.asarray(values, np.float32)), dtype.lanes, shift, scales)
     return scales
 
 
@@ -94,20 +120,40 @@ def quantize(values: F32Array, scales: NDArray[np.uint8], dtype: DType) -> Array
         dtype: the format of the result.
     """
     # a power of two divides exactly, but for results so small that all of them round to zero
-    inverse = widen((254 - scales).view(dtypes.float8_e8m0fnu.numpy), dtypes.float8_e8m0fnu)
+    inverse = _SCALES.take(254 - scales)
     groups = values.reshape(*scales.shape, dtype.lanes)
     return pack(groups * inverse[..., np.newaxis], dtype)
 
 
+@compiled
+def _scaled(
+    stored: NDArray[np.uint8], table: F32Array, scales: NDArray[np.uint8], factors: F32Array, out: F32Array
+) -> None:
+    """Write the values of packed elements, from a table by byte, times their factors."""
+    rows, columns = stored.shape[0], out.shape[1]
+    each = table.shape[1]  # values in a byte
+    count = stored.shape[1] // columns  # bytes of an element
+    for r in range(rows):
+        for b in range(count):
+            for v in range(each):
+                row = (r * count + b) * each + v
+                for c in range(columns):
+                    out[row, c] = table[stored[r, c * count + b], v] * factors[scales[r // 8, c]]
+
+
 def dequantize(array: Array, dtype: DType, scales: NDArray[np.uint8]) -> F32Array:
-    """Return the values of a packed format times their scale, [P, F, 4]; exact, but beyond float32's range.
+    """Return the values of a packed format times their scale; exact, but beyond float32's range.
 
     Args:
         array: packed elements [P, F].
         dtype: their format.
-        scales: codes of the scales, [P, F].
+        scales: codes of the scales of the blocks, [P / 8, F].
+
+    Returns:
+        float32 [dtype.lanes · P, F]: the values of an element under one another, the lowest bits first.
     """
-    factors = widen(scales.view(dtypes.float8_e8m0fnu.numpy), dtypes.float8_e8m0fnu)
-    with np.errstate(over="ignore", invalid="ignore"):
-        values: F32Array = unpack(array, dtype) * factors[..., np.newaxis]
-    return values
+    rows, columns = array.shape
+    out = np.empty((rows * dtype.lanes, columns), np.float32)
+    stored = np.ascontiguousarray(array, _STORED[dtype]).view(np.uint8)
+    _scaled(stored, _BYTE_VALUES[dtype], plain(scales), _SCALES, out)
+    return out

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from neurosim.jit import compiled
 from neurosim.numerics import wide
-from neurosim.numerics.convert import plain
+from neurosim.numerics.convert import flat, plain
 
 F32Array = NDArray[np.float32]
 
@@ -21,17 +21,28 @@ COUNT: Final = 8
 """Values that one instruction finds."""
 
 NOT_FOUND: Final = np.int64(-1)
+_ASCENDING: Final = np.arange(COUNT, dtype=np.int64)
+_DESCENDING: Final = _ASCENDING[::-1].copy()
 
 _MAGNITUDE: Final = np.int32(0x7FFFFFFF)
+_SIGN_SHIFT: Final = np.int32(31)
+_BITS: Final = np.dtype(np.int32)
 _INF_BITS: Final = np.int32(0x7F800000)
 _NAN_BITS: Final = np.int32(0x7FC00000)
 
 
+@compiled
+def _sortable(bits: NDArray[np.int32], keys: NDArray[np.int32]) -> None:
+    for i in range(bits.shape[0]):
+        b = bits[i]
+        key = np.int32(b ^ np.int32(np.int32(b >> _SIGN_SHIFT) & _MAGNITUDE))  # a negative one's magnitude is inverted
+        keys[i] = _MAGNITUDE if np.int32(b & _MAGNITUDE) > _INF_BITS else key
+
+
 def _keys(x: F32Array) -> NDArray[np.int32]:
     """Return integers that sort as the floats do, NaNs as the largest."""
-    bits = np.ascontiguousarray(x).view(np.int32)
-    keys: NDArray[np.int32] = bits ^ ((bits >> np.int32(31)) & _MAGNITUDE)  # a negative float's magnitude is inverted
-    keys[(bits & _MAGNITUDE) > _INF_BITS] = _MAGNITUDE
+    keys = np.empty(x.shape, np.int32)
+    _sortable(flat(x, _BITS), keys.reshape(-1))
     return keys
 
 
@@ -49,7 +60,7 @@ def highest(x: F32Array, count: int) -> NDArray[np.int64]:
     """
     if wide.is_wide(x):
         return wide.highest(x, count)
-    order = np.argsort(-_keys(x).astype(np.int64), axis=1, kind="stable")
+    order = (~_keys(x)).argsort(axis=1, kind="stable")
     return np.ascontiguousarray(order[:, :count][:, ::-1])
 
 
@@ -106,9 +117,9 @@ def find(data: F32Array, values: F32Array, descending: bool) -> NDArray[np.int64
     Returns:
         int64 (P, 8): columns of ``data``, or :data:`NOT_FOUND`.
     """
-    order = np.arange(values.shape[1], dtype=np.int64)
+    order = _DESCENDING if descending else _ASCENDING
     if wide.is_wide(data, values):
-        return wide.find(data, values, order[::-1] if descending else order, int(NOT_FOUND))
+        return wide.find(data, values, order, int(NOT_FOUND))
     places = np.empty(values.shape, np.int64)
-    _find(plain(data), plain(values), order[::-1].copy() if descending else order, places)
+    _find(plain(data), plain(values), order, places)
     return places

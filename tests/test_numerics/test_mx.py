@@ -75,5 +75,31 @@ def test_the_largest_value_of_a_block_keeps_its_size(dtype: DType, doubled: bool
     quantized = mx.unpack(mx.quantize(values, np.repeat(codes, 8, axis=0), dtype), dtype)
     inside = expected > 0
     assert (quantized[5, inside, 2] == -1.25 * 2.0**top).all()
-    again = mx.dequantize(mx.quantize(values, np.repeat(codes, 8, axis=0), dtype), dtype, np.repeat(codes, 8, axis=0))
-    assert np.array_equal(again[5, inside, 2], -sizes[inside])
+    again = mx.dequantize(mx.quantize(values, np.repeat(codes, 8, axis=0), dtype), dtype, codes)
+    assert np.array_equal(again[4 * 5 + 2, inside], -sizes[inside])
+
+
+@pytest.mark.parametrize("dtype", dtypes.PACKED[:2])
+def test_scales_of_the_smallest_and_the_largest(dtype: DType) -> None:
+    """Denormals have an exponent of their own; zeros and all that is too small have the least scale."""
+    sizes = np.array(
+        [0.0, 2.0**-149, 1.75 * 2.0**-140, 2.0**-127, 2.0**-110, 2.0**-100, 2.0**100, 2.0**127], np.float32
+    )
+    values = np.zeros((8, 4 * len(sizes)), np.float32)
+    values[7, ::4] = sizes
+    exponents = np.frexp(sizes.astype(np.float64))[1] - 1
+    expected = np.clip(exponents - int(np.log2(dtype.max_value)) + 127, 0, 254)
+    expected[0] = 0
+    assert mx.block_scales(values, dtype, doubled=False).tolist() == [expected.tolist()]
+
+
+@pytest.mark.parametrize("dtype", dtypes.PACKED)
+def test_values_are_scaled_and_lie_under_one_another(dtype: DType) -> None:
+    random = np.random.default_rng(5)
+    elements = random.integers(0, 1 << 8 * dtype.size_bytes, (16, 3), np.uint32).astype(dtype.numpy)
+    scales = random.integers(0, 256, (2, 3), np.uint8)
+    factors = np.where(scales == 255, np.nan, 2.0 ** (scales.astype(np.float64) - 127))
+    with np.errstate(over="ignore"):
+        expected = (mx.unpack(elements, dtype) * np.repeat(factors, 8, axis=0)[..., None]).astype(np.float32)
+    found = mx.dequantize(elements, dtype, scales)
+    assert np.array_equal(found, expected.transpose(0, 2, 1).reshape(-1, 3), equal_nan=True)
