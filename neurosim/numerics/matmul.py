@@ -19,7 +19,7 @@ tiles: factors of 16 and 8 bits, and halves of float32, have 12 significant bits
 is left is the range. A product is a multiple of the least bits of its factors, which must not be below 2**-149, and
 less than the product of their bounds, which must not be above 2**128. Packing touches every element, so it also sees
 which bits a tile holds and its least and largest magnitude (:func:`products_are_exact`). All other tiles, those with
-an Inf or NaN among them, are multiplied plainly: there a fused result would differ.
+an Inf or NaN among them, are multiplied plainly: there a fused result could differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from neurosim import dtypes, jit
 from neurosim.dtypes import DType
 from neurosim.jit import SUM_COLUMNS, SUM_ROWS, compiled, inlined, parallel, prange
 from neurosim.numerics import wide
-from neurosim.numerics.convert import plain, widen
+from neurosim.numerics.convert import widen
 
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]
@@ -48,6 +48,9 @@ Magnitudes are bits of float32. Where all elements are 0, the second number is 2
 _NAN: Final = np.float32(np.nan)
 _ZERO: Final = np.float32(0.0)
 _U16: Final = np.uint32(16)
+
+_Operand: TypeAlias = tuple[F32Array, U16Array, bool, int]
+"""Numbers, or else bfloat16 codes, as one axis; whether it is codes; how many lie from one k to the next."""
 
 #: Columns of a panel: whole tiles of sums for any processor, so that 512 take one panel.
 _BLOCK: Final = 528
@@ -73,22 +76,21 @@ def _bits(value: np.float32) -> np.uint32:
 
 
 @compiled
-def _pack(
-    single: F32Array, codes: U16Array, coded: bool, columns: tuple[int, int], padded: int, pitch: int, out: F32Array
-) -> _Seen:
+def _pack(operand: _Operand, depth: int, columns: tuple[int, int], padded: int, pitch: int, out: F32Array) -> _Seen:
     """Copy columns of an operand to ``out[k * pitch + n]``, zeros up to ``padded`` columns; say what they hold."""
-    depth = codes.shape[0] if coded else single.shape[0]
+    single, codes, coded, stride = operand
     first, last = columns
     width = last - first
     seen, least, most = _NONE, _ALL, _NONE
     for k in range(depth):
         row = out[k * pitch : k * pitch + padded]
+        start, end = k * stride + first, k * stride + last
         if coded:
-            code_row = codes[k, first:last]
+            code_row = codes[start:end]
             for n in range(width):
                 row[n] = np.uint32(np.uint32(code_row[n]) << _U16).view(np.float32)
         else:
-            values = single[k, first:last]
+            values = single[start:end]
             for n in range(width):
                 row[n] = values[n]
         for n in range(width, padded):
@@ -196,9 +198,9 @@ def _pass(
 
 @compiled
 def _tile(
-    singles: tuple[F32Array, F32Array],
-    codes: tuple[U16Array, U16Array],
-    coded: tuple[bool, bool],
+    stationary: _Operand,
+    moving: _Operand,
+    depth: int,
     halved: tuple[bool, bool],
     out: F32Array,
     stride: int,
@@ -210,9 +212,9 @@ def _tile(
     """Compute rows x columns of the result.
 
     Args:
-        singles: stationary (K, M) and moving (K, N).
-        codes: bfloat16 codes of the same.
-        coded: for each operand, whether its codes count.
+        stationary: (K, M).
+        moving: (K, N).
+        depth: K.
         halved: for each operand, whether it is multiplied in halves; if one is, the other has no more than 12
             significant bits.
         out: the destination, flat.
@@ -222,17 +224,16 @@ def _tile(
         overwrite: store instead of adding.
         work: the workspace of this thread.
     """
-    depth = codes[0].shape[0] if coded[0] else singles[0].shape[0]
     several = halved[0] or halved[1]
     pitch, size, area = _sizes(depth, rows[1] - rows[0])
     panel_at = _SUMS + (3 if several else 1) * size
     sums, weights, panel = work[:_SUMS], work[_SUMS:panel_at], work[panel_at:]
-    seen = _pack(singles[0], codes[0], coded[0], rows, pitch - 16, pitch, weights)
+    seen = _pack(stationary, depth, rows, pitch - 16, pitch, weights)
     finite = _halve(weights, size, bool(seen[2] < _EXPONENT)) if several else 0
     for first in range(columns[0], columns[1], _BLOCK):
         width = min(_BLOCK, columns[1] - first)
         padded = -(width // -SUM_COLUMNS) * SUM_COLUMNS
-        panel_seen = _pack(singles[1], codes[1], coded[1], (first, first + width), padded, int(_PITCH), panel)
+        panel_seen = _pack(moving, depth, (first, first + width), padded, int(_PITCH), panel)
         panel_finite = _halve(panel, area, bool(panel_seen[2] < _EXPONENT)) if several else 0
         exact = products_are_exact(seen, panel_seen, several)
         for n in range(0, width, SUM_COLUMNS):
@@ -253,9 +254,9 @@ def _tile(
 
 @parallel
 def _tiles(
-    singles: tuple[F32Array, F32Array],
-    codes: tuple[U16Array, U16Array],
-    coded: tuple[bool, bool],
+    stationary: _Operand,
+    moving: _Operand,
+    depth: int,
     halved: tuple[bool, bool],
     out: F32Array,
     stride: int,
@@ -274,7 +275,7 @@ def _tiles(
         n = 0 if by_rows else t * wide
         block = (min(m, rows), min(m + tall, rows))
         part = (min(n, columns), min(n + wide, columns))
-        _tile(singles, codes, coded, halved, out, stride, block, part, overwrite, work[t])
+        _tile(stationary, moving, depth, halved, out, stride, block, part, overwrite, work[t])
 
 
 class _Workspaces(threading.local):
@@ -297,34 +298,32 @@ class _Workspaces(threading.local):
 
 
 _workspaces = _Workspaces()
-_NO_CODES: Final[U16Array] = np.zeros((1, 1), np.uint16)
-_NO_SINGLES: Final[F32Array] = np.zeros((1, 1), np.float32)
+_NO_CODES: Final[U16Array] = np.zeros(1, np.uint16)
+_NO_SINGLES: Final[F32Array] = np.zeros(1, np.float32)
 
 
-def _multiply(
-    out: F32Array, stride: int, stationary: Array, moving: Array, halved: tuple[bool, bool], overwrite: bool
-) -> None:
-    """Multiply into the flat destination ``out``; an operand is float32, or bfloat16 codes as uint16."""
-    coded = stationary.dtype == np.uint16, moving.dtype == np.uint16
-    singles = _NO_SINGLES if coded[0] else stationary, _NO_SINGLES if coded[1] else moving
-    codes = stationary if coded[0] else _NO_CODES, moving if coded[1] else _NO_CODES
-    (depth, rows), columns = stationary.shape, moving.shape[1]
-    get, parts = _workspaces.get, 3 if any(halved) else 1
+def _flat(rows: Array) -> tuple[Array, int] | None:
+    """Return the memory of an array as one axis, and how many elements lie from one row to the next.
 
-    def many(count: int) -> None:
-        work = get(count, depth, rows, parts)
-        _tiles(singles, codes, coded, halved, out, stride, (rows, columns), overwrite, work)
-
-    def one() -> None:
-        work = get(1, depth, rows, parts)[0]
-        _tile(singles, codes, coded, halved, out, stride, (0, rows), (0, columns), overwrite, work)
-
-    jit.run(depth * rows * columns << sum(halved), many, one)
+    None where kernels are not compiled for it: elements of a row are not side by side, or the array is not writeable.
+    """
+    flags, size = rows.flags, rows.itemsize
+    if flags.carray:
+        return rows.reshape(-1), rows.shape[1]
+    step, rest = divmod(rows.strides[0], size)
+    if rows.strides[1] != size or step < rows.shape[1] or rest or not flags.aligned or not flags.writeable:
+        return None
+    span = (rows.shape[0] - 1) * step + rows.shape[1] if rows.size else 0
+    return np.lib.stride_tricks.as_strided(rows, (span,), (size,)), step
 
 
-def _operand(array: Array, dtype: DType) -> Array:
-    """Return float32, or bfloat16 codes as uint16, as the kernels are compiled for it."""
-    return plain(array.view(np.uint16) if dtype == dtypes.bfloat16 else widen(array, dtype))
+def _operand(array: Array, dtype: DType) -> _Operand:
+    """Return an operand, converted to float32 unless it is bfloat16, and copied only where needed."""
+    coded = dtype == dtypes.bfloat16
+    rows = array.view(np.uint16) if coded else widen(array, dtype)
+    numbers: Any
+    numbers, stride = _flat(rows) or (rows.copy().reshape(-1), rows.shape[1])
+    return (_NO_SINGLES, numbers, True, stride) if coded else (numbers, _NO_CODES, False, stride)
 
 
 def _is_long(dtype: DType) -> bool:
@@ -334,6 +333,30 @@ def _is_long(dtype: DType) -> bool:
 
 def _widened(array: Array, dtype: DType) -> Array:
     return array if wide.is_wide(array) else widen(array, dtype)
+
+
+def _multiply(
+    destination: tuple[F32Array, int],
+    left: _Operand,
+    right: _Operand,
+    sizes: tuple[int, int, int],
+    halved: tuple[bool, bool],
+    overwrite: bool,
+) -> None:
+    """Multiply on as many threads as pay; ``sizes`` are K, M and N."""
+    out, stride = destination
+    depth, rows, columns = sizes
+    get, parts = _workspaces.get, 3 if any(halved) else 1
+
+    def many(count: int) -> None:
+        work = get(count, depth, rows, parts)
+        _tiles(left, right, depth, halved, out, stride, (rows, columns), overwrite, work)
+
+    def one() -> None:
+        work = get(1, depth, rows, parts)[0]
+        _tile(left, right, depth, halved, out, stride, (0, rows), (0, columns), overwrite, work)
+
+    jit.run(depth * rows * columns << sum(halved), many, one)
 
 
 def matmul_into(
@@ -367,21 +390,15 @@ def matmul_into(
     if wide.is_wide(psum):
         wide.matmul_into(psum, _widened(stationary, stationary_dtype), _widened(moving, moving_dtype), overwrite)
         return
-    flags = psum.flags
-    if flags.c_contiguous and flags.aligned:
-        out, stride = psum.reshape(-1), psum.shape[1]
-    elif psum.strides[1] == 4 and psum.strides[0] >= 4 * psum.shape[1] and not psum.strides[0] % 4 and flags.aligned:
-        stride = psum.strides[0] // 4
-        span = (psum.shape[0] - 1) * stride + psum.shape[1] if psum.size else 0
-        out = np.lib.stride_tricks.as_strided(psum, (span,), (4,))
-    else:
+    destination = _flat(psum)
+    if destination is None:
         whole = psum.copy()
         matmul_into(whole, stationary, stationary_dtype, moving, moving_dtype, passes, overwrite)
         psum[...] = whole
         return
     halved = passes == 4 and _is_long(stationary_dtype), passes == 4 and _is_long(moving_dtype)
-    left, right = _operand(stationary, stationary_dtype), _operand(moving, moving_dtype)
-    _multiply(out, stride, left, right, halved, overwrite)
+    operands = _operand(stationary, stationary_dtype), _operand(moving, moving_dtype)
+    _multiply(destination, *operands, (depth, rows, columns), halved, overwrite)
 
 
 def accumulate_into(psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool) -> None:

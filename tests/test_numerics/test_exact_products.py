@@ -33,7 +33,7 @@ def seen(values: Any) -> Any:
     """Return what packing says of the values."""
     row = np.atleast_2d(np.asarray(values, np.float32))
     width, out = row.shape[1], np.empty(matmul._PITCH, np.float32)
-    found = matmul._pack(row, np.zeros((1, 1), np.uint16), False, (0, width), width, matmul._PITCH, out)
+    found = matmul._pack(matmul._operand(row, dtypes.float32), 1, (0, width), width, matmul._PITCH, out)
     return tuple(map(np.uint32, found))
 
 
