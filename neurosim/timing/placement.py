@@ -5,10 +5,13 @@ What is to be done is counted over ``REACH`` consecutive records of a core: firs
 can do, then these instructions one by one, each to the engine that is through with its total sooner; of equals, to the
 one where it was recorded. So activations leave the copies to Vector, and reductions leave them to Scalar, as the
 compilers of trn1 and trn2 were seen to do. GpSimd is never chosen: in public traces it does none of this.
+
+The body of a loop that runs on the device is one piece of code: all trips use the engines of the first.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -59,8 +62,9 @@ def placed(program: Program, chip: Chip) -> Placement:
     held_ps = np.array([[_held_ps(signature, engine, chip) for engine in _SHARING] for signature in signatures])
     own = np.array([signature.engine is not _SHARING[0] for signature in signatures], dtype=np.int64)
     cores = np.array(program.cores, dtype=np.int64)
+    models = _models(program)
     for core in np.unique(cores).tolist():
-        _balance(numbers, np.flatnonzero(cores == core), shared, own, twins, held_ps, REACH)
+        _balance(numbers, np.flatnonzero(cores == core), models, shared, own, twins, held_ps, REACH)
     return Placement(signatures, numbers)
 
 
@@ -92,15 +96,31 @@ def _held_ps(signature: Signature, engine: Engine, chip: Chip) -> int:
     return sum(lanewise_cost(item, engine, chip).issue_ps for item in items)
 
 
+def _models(program: Program) -> Ints:
+    """Return, by record, the same call in the first trip of its loop on the device; itself elsewhere."""
+    models = np.arange(len(program), dtype=np.int64)
+    seen: Counter[tuple[int, int]] = Counter()
+    firsts: dict[tuple[int, int, int], int] = {}
+    for record in np.flatnonzero(np.array(program.trip_ids, dtype=np.int64) >= 0).tolist():
+        trip, stack = program.trip_ids[record], program.stack_ids[record]
+        call = seen[trip, stack]  # of the calls that one line makes in a trip
+        seen[trip, stack] += 1
+        models[record] = firsts.setdefault((program.cores[record], stack, call), record)
+    return models
+
+
 @compiled
-def _balance(numbers: Any, records: Any, shared: Any, own: Any, twins: Any, held_ps: Any, reach: int) -> None:
+def _balance(
+    numbers: Any, records: Any, models: Any, shared: Any, own: Any, twins: Any, held_ps: Any, reach: int
+) -> None:
     """Put twins in the place of signatures where these have less to wait for.
 
     Args:
         numbers: by record of the program, its signature.
         records: of one core, in order; engines are balanced over so many (``reach``) at a time.
+        models: by record of the program, an earlier one whose engine it takes, or itself.
         shared: by signature, whether both engines do it.
-        own: by signature, which of the two it was recorded for.
+        own: by signature, which of the two it is for.
         twins: by signature, the same on the other engine.
         held_ps: by signature, how long it holds each of the two.
     """
@@ -116,7 +136,10 @@ def _balance(numbers: Any, records: Any, shared: Any, own: Any, twins: Any, held
             number = numbers[record]
             if shared[number]:
                 here, there = own[number], 1 - own[number]
-                if loads[here] + held_ps[number, here] <= loads[there] + held_ps[number, there]:
+                stays = loads[here] + held_ps[number, here] <= loads[there] + held_ps[number, there]
+                if models[record] != record:
+                    stays = own[numbers[models[record]]] == here
+                if stays:
                     loads[here] += held_ps[number, here]
                 else:
                     loads[there] += held_ps[number, there]

@@ -71,6 +71,28 @@ def test_cores_are_balanced_apart(builder, trn2):
     assert engines(placed(builder.program, trn2))[4:].count("vector") == 2
 
 
+def test_all_trips_of_a_loop_on_the_device_use_the_same_engines(trn2):
+    """Its body is one piece of code, though sixteen trips of unequal work would balance better apart."""
+
+    def kernel():
+        out = nl.ndarray((128, 64), nl.float32, nl.shared_hbm)
+        total = nl.ones((128, 64), nl.float32)
+
+        def body(_):
+            for _ in range(3):
+                nisa.tensor_scalar(dst=total, data=total, op0=nl.multiply, operand0=1.0)
+
+        nl.fori_loop(0, 16, body)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    program = neurosim.simulate(kernel)().program
+    found = engines(placed(program, trn2), "tensor_scalar")
+    assert len(found) == 48
+    assert set(found[:3]) == {"vector", "scalar"}
+    assert found == 16 * found[:3]
+
+
 def test_only_the_compilers_schedule_moves_anything(builder, trn2):
     for _ in range(6):
         builder.lanes("copy", builder.tile(512), builder.psum(512))
