@@ -33,7 +33,7 @@ from neurosim.command_outputs import (
 )
 from neurosim.diff_command import diff
 from neurosim.errors import ConfigurationError, NeurosimError
-from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments
+from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments, refuse_negative_extents
 from neurosim.question_options import Changes, Limits, answer, parsed
 from neurosim.sweep_command import sweep
 from neurosim.versions import ENVIRONMENT, nki_version_of
@@ -421,6 +421,8 @@ def main() -> None:
     """Entry point. An error that neurosim raises on purpose is printed as its message, with exit code 1."""
     finder.install(force=True)
     try:
+        if sys.argv[1:2] != ["run"]:  # what follows a script is the script's
+            refuse_negative_extents(sys.argv[1:])
         app()
     except NeurosimError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -22,6 +22,7 @@ from neurosim.errors import ConfigurationError, IllegalCall
 from neurosim.specs import spec
 
 _ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)(=(?P<elements>.*))?")
+_NEGATIVE = re.compile(r"-\d+(x-?\d+)*:\w+(=.*)?")
 _FILE = re.compile(r"@(?P<path>.+?)(:(?P<dtype>\w+))?")
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _LAUNCH = re.compile(r"(?P<kernel>[A-Za-z_]\w*)\[(?P<cores>\d+)\]")
@@ -131,6 +132,15 @@ def parse_arguments(words: Sequence[str], seed: int = 0, *, values: bool = True)
         else:
             named[match["name"]] = value
     return positional, named
+
+
+def refuse_negative_extents(words: Sequence[str]) -> None:
+    """Refuse arrays whose first extent is negative: a command line takes such a word for an option of its own.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    parse_arguments([word for word in words if _NEGATIVE.fullmatch(word)][:1])
 
 
 def check_call(kernel: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> None:

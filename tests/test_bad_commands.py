@@ -204,3 +204,16 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_runs(
     code, out, err = command(name, "k.py:double", ARRAY, *more, "--plot", "x.gif")
     assert (code, out) == (1, "")
     assert "x.gif: a plot is a .png, .svg or .pdf file" in err
+
+
+@pytest.mark.parametrize(
+    "words", [("profile",), ("sweep", "--grid", "factor=1"), ("diff", "k.py:double"), ("precision",)]
+)
+@pytest.mark.parametrize("argument", ["-1x3:float32", "-8:float32", "2x-3:float32"])
+def test_a_negative_extent_is_no_option(
+    words: tuple[str, ...], argument: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    code, out, err = command(*words, "k.py:double", argument)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"ConfigurationError: argument '{argument}' is not understood\n  forms: 128x512:bfloat16")

@@ -378,7 +378,7 @@ class Programs:
 
     def draw(self) -> Call:
         """Random bits of GpSimd, whose generator draws from trn2 on; an integer takes the lowest of them."""
-        if self.chip == "trn1":
+        if self.chip in ("trn1", "inf2"):
             return self.iota()
         dst = self.output(self.shape(), ("int32", "int16", "uint8"), ("sbuf",))
         rows, dtype = dst.at.shape[0], t.DTYPES[dst.tensor.dtype]

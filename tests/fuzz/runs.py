@@ -16,7 +16,7 @@ from neurosim.errors import NeurosimError, SimulatorBug
 
 STEPS = 12
 INPUT = (np.random.default_rng(0).standard_normal(1 << 18) * 4).astype(np.float32)
-CHIPS = ("trn2", "trn1", "trn3")
+CHIPS = ("trn2", "trn1", "trn3", "inf2")
 
 
 def legal(random: Any) -> Any:

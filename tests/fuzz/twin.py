@@ -148,8 +148,8 @@ def multiply(stationary: Any, moving: Any) -> Any:
 
 
 def turned(values: Any, chip: str) -> Any:
-    """Return the transpose on the tensor engine: trn1 multiplies by ones and zeros, and adds to +0."""
-    if chip != "trn1":
+    """Return the transpose on the tensor engine: trn1 and inf2 multiply by ones and zeros, and add to +0."""
+    if chip not in ("trn1", "inf2"):
         return values.T
     wide = values.astype(np.float32).T
     with np.errstate(all="ignore"):

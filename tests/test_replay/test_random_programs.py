@@ -50,7 +50,7 @@ def replayed_like_a_run(seed, monkeypatch):
     """Record a program on some values, replay it on others; return whether it was allowed to."""
     # a generator of random numbers is nothing that a token describes: here the seed says all of it
     monkeypatch.setattr(neurosim.run, "launch_of", lambda *_: Launch(key=f"random program {seed}"))
-    chip = ("trn2", "trn1", "trn3")[seed % 3]
+    chip = ("trn2", "trn1", "trn3", "inf2")[seed % 4]
     recorded = neurosim.simulate(program(seed, FIRST, chip), chip)(FIRST)
     result = neurosim.simulate(program(seed, SECOND, chip), chip)(SECOND)
     assert result.replayed == (recorded.unreplayable == "")
