@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -66,9 +67,19 @@ def traffic_of(program: Program, moves: Iterable[Move]) -> Traffic:
     return Traffic(written, read)
 
 
+_CACHE: WeakKeyDictionary[Program, tuple[tuple[object, ...], list[Move] | None]] = WeakKeyDictionary()
+
+
 def spill_moves(program: Program, tiles: Collection[int], core: int, limit_bytes: int) -> list[Move] | None:
-    """Return what has to move, in order; None where one instruction alone needs too much. Arguments as above."""
-    return _Walk(program, tiles, limit_bytes).run(core)
+    """Return what has to move, in order; None where one instruction alone needs too much. Arguments as above.
+
+    The message of a program that does not fit asks first, and what adds its spills right after it.
+    """
+    key = len(program), tuple(tiles), core, limit_bytes
+    cached = _CACHE.get(program)
+    if cached is None or cached[0] != key:
+        cached = _CACHE[program] = key, _Walk(program, tiles, limit_bytes).run(core)
+    return cached[1]
 
 
 class _Walk:
