@@ -7,7 +7,6 @@ caught: by which errors, or by values that differ from the right ones by more th
 from __future__ import annotations
 
 import ast
-import copy
 import linecache
 import sys
 import threading
@@ -351,7 +350,8 @@ def _keeper() -> Callable[..., Any]:
 # --- seeding and running
 
 
-def mutants(target: str) -> list[Mutant]:
+@cache
+def mutants(target: str) -> tuple[Mutant, ...]:
     """Return every bug that can be seeded into a kernel, in lines that its launch reaches."""
     file = target.partition(":")[0]
     reached = _reached(target)
@@ -361,12 +361,12 @@ def mutants(target: str) -> list[Mutant]:
             for kind in KINDS:
                 for turn, (what, _) in enumerate(kind.bugs(node)):
                     found.append(Mutant(target, kind.name, line, what, index, turn))
-    return found
+    return tuple(found)
 
 
 def fate(mutant: Mutant) -> tuple[str, str]:
     """Run a mutant; return what caught it and the message."""
-    tree = copy.deepcopy(tree_of(mutant.target.partition(":")[0]))
+    tree = tree_of(mutant.target.partition(":")[0])
     node = next(node for index, (_, node) in enumerate(_nodes(tree)) if index == mutant.node)
     kind = next(kind for kind in KINDS if kind.name == mutant.kind)
     change = next(change for turn, (_, change) in enumerate(kind.bugs(node)) if turn == mutant.turn)
@@ -415,11 +415,16 @@ def launch(target: str, tree: ast.AST) -> tuple[Any, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-@cache
 def tree_of(file: str) -> ast.Module:
+    """Return a kernel's source, parsed: a tree of its own to change, which is faster made than copied."""
+    return ast.parse(_source(file))
+
+
+@cache
+def _source(file: str) -> str:
     source = packaged_kernel(file).read_text()
     linecache.cache[_path(file)] = (len(source), None, source.splitlines(True), _path(file))
-    return ast.parse(source)
+    return source
 
 
 def _path(target: str) -> str:
