@@ -2,6 +2,11 @@
 
 A tile takes its bytes from its first write to its last access, both inclusive. Whether a program fits is
 decided here, in program order; timing uses the same lifetimes to let loads run ahead as far as space allows.
+
+Tiles are counted as if all began at partition 0. Where a program fits only otherwise, tiles in SBUF of at most 64
+partitions lie side by side (two of 64, four of 32), as compilers since NKI 0.3 must place them: nki-library's RoPE
+(``core/embeddings/rope.py`` at d2ad3a5, with its tests' limit ``B * n_heads * S <= 73728`` on trn2, above which they
+say it is out of memory) has one tile of 128 and four of 64 partitions live, each of up to 72 KiB, in 224 KiB.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
 from neurosim.program import Program
 from neurosim.spills import Move, spill_moves, spill_traffic
+from neurosim.versions import NKI_0_1
 
 Ints = NDArray[np.int64]
 
@@ -147,7 +153,7 @@ def check_capacity(
     cores = (sorted(set(program.cores)) or [0]) if only_core is None else [only_core]
     peaks: dict[Memory, Peak] = {}
     for memory, limit in ((Memory.sbuf, sbuf_bytes), (Memory.psum, psum_bytes)):
-        walks = [_Walk(program, memory, core) for core in cores]
+        walks = [_walk(program, memory, core, limit) for core in cores]
         overflows = [(found, walk) for walk in walks if (found := walk.overflow(limit)) is not None]
         if overflows and SPILLS not in program.notes:
             record, walk = min(overflows, key=lambda overflow: overflow[0])
@@ -180,8 +186,42 @@ def peak_bytes(program: Program) -> dict[Memory, int]:
     return cached[1]
 
 
+def sizes_side_by_side(program: Program) -> Ints:
+    """Return what a program's tiles take of SBUF's width, in bytes of all partitions: of 64 half, of 32 a quarter."""
+    life = lifetimes(program)
+    in_sbuf = program.storages.column(lambda info: info.memory is Memory.sbuf, bool)[life.tiles]
+    return np.where(in_sbuf, -(-life.sizes_bytes * _quarters(program, life.tiles) // 4), life.sizes_bytes)
+
+
+def _quarters(program: Program, tiles: Ints) -> Ints:
+    """Return how many quarters of SBUF's partitions tiles reach over: they begin at 0, 32, 64 or 96, or 0 or 64."""
+    partitions = program.storages.column(lambda info: info.partitions)[tiles]
+    return np.select([partitions <= 32, partitions <= 64], [1, 2], 4)
+
+
+def _stacked(sizes_bytes: Sequence[int], quarters: Sequence[int]) -> int:
+    """Return the bytes per partition of tiles side by side: widest first, then longest, where there is most room."""
+    columns = [0, 0, 0, 0]
+    for width, size in sorted(zip(quarters, sizes_bytes, strict=True), reverse=True):
+        place = min(range(0, 4, width), key=lambda start: columns[start])
+        columns[place : place + width] = [columns[place] + size] * width
+    return max(columns)
+
+
+def _walk(program: Program, memory: Memory, core: int, limit: int) -> _Walk:
+    """Return a walk, with tiles side by side where they may be and have to."""
+    walk = _Walk(program, memory, core)
+    if walk.overflow(limit) is not None and memory is Memory.sbuf and program.nki_version > NKI_0_1:
+        walk.put_side_by_side(limit)
+    return walk
+
+
 class _Walk:
-    """Bytes per partition in use in one memory of one core, record by record."""
+    """Bytes per partition in use in one memory of one core, record by record.
+
+    Attributes:
+        in_use: the bytes, of tiles side by side only where they do not fit otherwise.
+    """
 
     def __init__(self, program: Program, memory: Memory, core: int) -> None:
         self.program, self.memory, self.core = program, memory, core
@@ -194,6 +234,16 @@ class _Walk:
         self.planes = _planes(program, memory, core)
         self.plane_bytes = sum(program.storages[plane].reserved_bytes for plane in self.planes)
         self.in_use = self.plane_bytes + self._live()
+
+    def put_side_by_side(self, limit: int) -> None:
+        """Let narrow tiles share the width of SBUF at each record that needs more, up to the first where that fails."""
+        quarters = _quarters(self.program, self.tiles)
+        for record in np.flatnonzero(self.in_use > limit).tolist():
+            live = (self.starts <= record) & (record <= self.ends)
+            stacked = _stacked(self.sizes_bytes[live].tolist(), quarters[live].tolist())
+            self.in_use[record] = self.plane_bytes + stacked
+            if self.in_use[record] > limit:
+                return
 
     def _live(self) -> Ints:
         """Return, per record, the bytes of the live tiles."""
@@ -229,6 +279,8 @@ class _Walk:
         numbers = [f"{actual} bytes per partition are live at record {record}; {over}"]
         if self.plane_bytes:
             numbers.append(f"{self.plane_bytes} of these bytes are reserved by tensors with address=")
+        if actual < (below := self.plane_bytes + int(self._live()[record])):
+            numbers.append(f"that is with tiles of at most 64 partitions side by side; one below the other: {below}")
         return CapacityExceeded(
             f"{instruction}: the live tiles do not fit into {place} of {chip_name}",
             where=[str(frame) for frame in program.where(record)],

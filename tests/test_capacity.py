@@ -71,6 +71,67 @@ def test_tiles_that_are_kept_fill_the_memory():
     assert "229376" in str(caught.value).replace(",", "")
 
 
+def narrow_beside(wide, narrow, partitions=64):
+    """Write one tile of 128 partitions and others of fewer, sizes in KiB per partition, then read all of them."""
+
+    def kernel():
+        shapes = [(128, wide * 256), *((partitions, size * 256) for size in narrow)]
+        tiles = [nl.ndarray(shape, nl.float32, nl.sbuf) for shape in shapes]
+        for tile in tiles:
+            nisa.memset(dst=tile, value=0.0)
+        for tile in tiles:
+            nisa.reciprocal(dst=tile[:, 0:1], data=tile[:, 1:2])
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "partitions"),
+    [(72, [72] * 4, 64), (64, [150, 10], 64), (100, [60] * 8, 32), (1, [110] * 3, 64), (24, [200] * 4, 32)],
+)
+def test_narrow_tiles_lie_side_by_side(wide, narrow, partitions):
+    """nki-library's RoPE holds one tile of 128 and four of 64 partitions, of 72 KiB each, in trn2's 224 KiB."""
+    kernel = narrow_beside(wide, narrow, partitions)
+    result = neurosim.profile(kernel)()
+    assert result.summary()["sbuf"]["peak_partition_bytes"] <= 224 * 1024
+    assert len(result.program) == 2 * (1 + len(narrow))
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "partitions"),
+    [
+        (100, [150, 10], 64),  # half of the width is left beside the long one, and no more of its length
+        (72, [72] * 6, 64),
+        (1, [112] * 3, 64),
+        (72, [72] * 4, 65),
+        (64, [60] * 12, 32),
+    ],
+)
+def test_what_does_not_fit_side_by_side(wide, narrow, partitions):
+    with pytest.raises(CapacityExceeded, match="SBUF of trn2"):
+        run(narrow_beside(wide, narrow, partitions))
+
+
+def test_what_is_said_of_tiles_side_by_side():
+    with pytest.raises(
+        CapacityExceeded, match=r"294912 bytes per partition are live at record 5; .*\n.*below the other"
+    ) as caught:
+        run(narrow_beside(72, [72] * 6))
+    assert f"one below the other: {6 * 72 * 1024}" in str(caught.value)
+
+
+def test_tiles_in_psum_do_not_lie_side_by_side():
+    def kernel():
+        tiles = [nl.ndarray((32, 2048), nl.float32, nl.psum) for _ in range(3)]
+        for tile in tiles:
+            nisa.memset(dst=tile, value=0.0)
+        for tile in tiles:
+            nisa.reciprocal(dst=tile[:, 0:1], data=tile[:, 1:2])
+
+    with pytest.raises(CapacityExceeded, match="PSUM"):
+        run(kernel)
+
+
 def test_one_tensor_larger_than_the_memory():
     for shape, buffer, bytes_ in (((1, 57345), nl.sbuf, 229376), ((1, 4097), nl.psum, 16384)):
         with pytest.raises(CapacityExceeded) as caught:

@@ -12,7 +12,7 @@ from neurosim.chip import Chip
 from neurosim.dependences import Dependence, Operands, dependences
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
-from neurosim.lifetimes import SPILLS, check_capacity, lifetimes, peak_bytes
+from neurosim.lifetimes import SPILLS, check_capacity, lifetimes, peak_bytes, sizes_side_by_side
 from neurosim.program import Access, Program, Signature
 from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.tables import (
@@ -377,7 +377,8 @@ def _turns(records: _Records, costs: Costs, engines: int) -> Ints:
 def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Table, Table, Table]:
     """Return all storages, the memories whose tiles, all together, need more than there is, and these tiles.
 
-    A program that fits into SBUF only with what compilers keep for themselves has that, too.
+    A program that fits into SBUF only with what compilers keep for themselves has that, too; one that fits only with
+    narrow tiles side by side has them so.
     """
     tiles = table(TILE, len(program.storages), pool=-1, death_by=-1, death_ps=-1)
     found: list[tuple[Memory, int, Ints, Ints]] = []
@@ -400,6 +401,7 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
         # a chip with less space than the program was recorded for may not hold it at all
         if peaks and (peaks[Memory.sbuf] > chip.sbuf.partition_bytes or peaks[Memory.psum] > psum_bytes):
             check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes)
+            tiles.size_bytes[storages] = sizes_side_by_side(program)  # it fits, so that they lie so
         if peaks and peaks[Memory.sbuf] > chip.sbuf.usable_bytes:
             kept_back = {Memory.sbuf: chip.sbuf.partition_bytes - chip.sbuf.usable_bytes, Memory.psum: 0}
             found = [(memory, limit + kept_back[memory], of, by) for memory, limit, of, by in found]
