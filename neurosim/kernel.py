@@ -194,8 +194,7 @@ class Kernel:
                     f"nl.ndarray: buffer={memory!r} is not a memory",
                     advice="use nl.sbuf, nl.psum or nl.shared_hbm",
                 )
-            index = len(self.marks) + 1
-            name = checked_name(name) or default_name(memory, index)
+            name = checked_name(name) or default_name(memory, len(self.marks) + 1)
             if memory.is_hbm:
                 row_bytes = format_.size_bytes
                 for extent in extents:
@@ -308,28 +307,27 @@ class Kernel:
         return whole(allocation)
 
     def _check_on_chip(self, shape: tuple[int, ...], dtype: DType, memory: Memory, name: str) -> int:
+        row_bytes = dtype.size_bytes
+        for extent in shape[1:]:
+            row_bytes *= extent
+        limit, capacity = self.chip.partitions, self.capacity_bytes(memory)
+        if len(shape) >= 2 and shape[0] <= limit and row_bytes <= capacity:
+            return row_bytes
         what = f"nl.ndarray {name}{list(shape)} {dtype} in {memory.label}"
         if len(shape) < 2:
             raise IllegalOperand(
                 f"{what}: one axis",
                 advice=f"the first axis is partitions; use ({shape[0]}, 1) or (1, {shape[0]})",
             )
-        limit = self.chip.partitions
         if shape[0] > limit:
             raise IllegalOperand(
                 f"{what}: {shape[0]} partitions; {memory.label} has {limit}",
                 advice=f"split the first axis into tiles of at most {limit} (nl.tile_size.pmax)",
             )
-        row_bytes = dtype.size_bytes
-        for extent in shape[1:]:
-            row_bytes *= extent
-        capacity = self.capacity_bytes(memory)
-        if row_bytes > capacity:
-            raise CapacityExceeded(
-                f"{what}: {row_bytes} bytes per partition; {memory.label} of {self.chip.name} has {capacity}",
-                advice="split the free axis into smaller tiles",
-            )
-        return row_bytes
+        raise CapacityExceeded(
+            f"{what}: {row_bytes} bytes per partition; {memory.label} of {self.chip.name} has {capacity}",
+            advice="split the free axis into smaller tiles",
+        )
 
     def capacity_bytes(self, memory: Memory) -> int:
         """Return the bytes that each partition of SBUF or PSUM has."""

@@ -80,6 +80,8 @@ def reaches_each_once(pairs: list[tuple[int, int]]) -> bool:
 
 def row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
     """Return the steps of a dense shape whose last axis has ``step``."""
+    if len(shape) == 1:  # as most tiles have beside their partitions
+        return (step,)
     steps = []
     for extent in reversed(shape):
         steps.append(step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -143,12 +143,16 @@ class Storages(Sequence[StorageInfo]):
 
 def default_name(memory: Memory, index: int) -> str:
     """Return the name of a kernel's ``index``-th allocation when it is given none."""
-    return f"{memory.label.lower()}_{index}"
+    return f"{_PREFIXES[memory]}{index}"
+
+
+_PREFIXES: Final = {memory: f"{memory.label.lower()}_" for memory in Memory}
 
 
 def _number_in(name: str, memory: Memory) -> int:
     """Return the number of a name that is made up of the memory's and one; -1 for any other name."""
-    tail = name.rpartition("_")[2]
-    if not (tail.isascii() and tail.isdecimal()) or name != default_name(memory, int(tail)):
+    prefix = _PREFIXES[memory]
+    tail = name[len(prefix) :]
+    if not name.startswith(prefix) or not (tail.isascii() and tail.isdecimal()) or str(int(tail)) != tail:
         return -1
     return number if (number := int(tail)) <= _LARGEST_NUMBER else -1

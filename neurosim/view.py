@@ -254,7 +254,7 @@ class NkiTensor(NoOperators):
         array = self.array()
         if self._partition_axis > 0:
             array = np.moveaxis(array, self._partition_axis, 0)
-        if array.ndim == 2:
+        if len(self.shape) == 2:
             return array
         return array.reshape(self.partitions, -1)
 
@@ -368,24 +368,24 @@ class NkiTensor(NoOperators):
             OutOfBounds: an index or a slice leaves the view. Slices are not clipped as NumPy does.
             IllegalOperand: too many indices, or a kind of index that NKI does not have.
         """
-        if type(key) is not tuple or len(key) != len(self.shape):
+        shape = self.shape
+        if type(key) is not tuple or len(key) != len(shape):
             return indexed(self, key)
         # most keys are a slice per axis, within it; what else is legal takes the longer way
         extents: list[int] = []
-        axis = self._partition_axis
-        partition, offset = self._start_partition, self._free_offset
-        for entry, extent, step in zip(key, self.shape, self._steps):  # noqa: B905 (of one length; a keyword costs)
+        axis, partition, offset = self._partition_axis, self._start_partition, self._free_offset
+        for place, entry in enumerate(key):
             if type(entry) is not slice or entry.step is not None:
                 return indexed(self, key)
             start = 0 if entry.start is None else entry.start
-            stop = extent if entry.stop is None else entry.stop
-            if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= extent:
+            stop = shape[place] if entry.stop is None else entry.stop
+            if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= shape[place]:
                 return indexed(self, key)
             if start:
-                if len(extents) == axis:
-                    partition += start * step
+                if place == axis:
+                    partition += start * self._steps[place]
                 else:
-                    offset += start * step
+                    offset += start * self._steps[place]
             extents.append(stop - start)
         if type(self) is not NkiTensor:
             return self._with(extents, self._steps, axis, partition, offset)

@@ -385,6 +385,7 @@ _BITS: Final[dict[str, Any]] = {
 
 
 _CODES: Final = np.dtype(np.uint16)
+_SINGLE: Final = np.dtype(np.float32)
 _LONG: Final = 64
 """Columns from which on a loop over rows takes no longer than one over all elements."""
 
@@ -392,7 +393,7 @@ _LONG: Final = 64
 def _operand(x: Operand) -> F32Array:
     if isinstance(x, ndarray):
         return plain(x)
-    number = np.empty((1, 1), np.float32)
+    number = np.empty((1, 1), _SINGLE)
     number[0, 0] = x  # a third of the time of np.array([[x]])
     return number
 
@@ -413,12 +414,16 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     if wide.is_wide(a, b):
         return wide.binary(op, a, b)
     left, right = _operand(a), _operand(b)
-    kernel = _BINARY[op]
     shape, other = left.shape, right.shape
-    if len(shape) == len(other) == 2 and (shape[0] == 1 or shape[1] >= _LONG) and other in (shape, (shape[0], 1)):
-        out = np.empty(shape, np.float32) if out is None else output(out, shape, np.float32)
-        kernel(left, right, out)
+    if (
+        len(shape) == len(other) == 2
+        and (shape[0] == 1 or shape[1] >= _LONG)
+        and (shape == other or other == (shape[0], 1))
+    ):
+        out = np.empty(shape, _SINGLE) if out is None else output(out, shape, np.float32)
+        _BINARY[op](left, right, out)
         return out
+    kernel = _BINARY[op]
     size = left.size
     if size < right.size:
         shape, size = right.shape, right.size
