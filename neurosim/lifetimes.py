@@ -162,16 +162,17 @@ def check_capacity(
     return Usage(peaks[Memory.sbuf], peaks[Memory.psum])
 
 
-def moves_to_fit(program: Program, sbuf_bytes: int, psum_bytes: int) -> list[Move] | None:
-    """Return which tiles have to leave SBUF and come back so that a program of one core fits; None where it cannot."""
+def moves_to_fit(program: Program, memory: Memory, limit_bytes: int) -> list[Move] | None:
+    """Return which tiles have to leave a memory and come back so that a program of one core fits; None if it cannot."""
     cores = set(program.cores)
     if len(cores) != 1:
         return None
     (core,) = cores
-    if _Walk(program, Memory.psum, core).overflow(psum_bytes) is not None:
-        return None
-    walk = _Walk(program, Memory.sbuf, core)
-    return spill_moves(program, walk.tiles.tolist(), core, sbuf_bytes - walk.plane_bytes)
+    walk = _Walk(program, memory, core)
+    if walk.overflow(limit_bytes) is None:
+        return []
+    read_away = memory is Memory.psum  # engines read SBUF as well, where a tile of PSUM goes to
+    return spill_moves(program, walk.tiles.tolist(), core, limit_bytes - walk.plane_bytes, read_away=read_away)
 
 
 def peak_bytes(program: Program) -> dict[Memory, int]:

@@ -397,13 +397,17 @@ def _fresh(
 
 def _spill(program: Program, chip: Chip) -> None:
     """Add what the old compiler spilled to a program that does not fit, where that makes it fit."""
-    traffic = spill(program, chip)
-    if traffic is not None:
-        del program.notes[SPILLS]
-        program.notes["Spills"] = (
-            f"the tiles do not fit into SBUF: as the old compiler did, DMAs of their own move {traffic.written_bytes} "
-            f"bytes of them to HBM and {traffic.read_bytes} back"
-        )
+    spills = spill(program, chip)
+    if spills is None:
+        return
+    del program.notes[SPILLS]
+    places = (("SBUF", "DMAs", spills.sbuf, "HBM"), ("PSUM", "copies", spills.psum, "SBUF"))
+    program.notes["Spills"] = "; ".join(
+        f"the tiles do not fit into {memory}: as the old compiler did, {means} of their own move "
+        f"{traffic.written_bytes} bytes of them to {home} and {traffic.read_bytes} back"
+        for memory, means, traffic, home in places
+        if traffic.written_bytes
+    )
 
 
 def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kernel: Kernel, arguments: Arguments) -> Any:

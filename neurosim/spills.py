@@ -70,25 +70,31 @@ def traffic_of(program: Program, moves: Iterable[Move]) -> Traffic:
 _CACHE: WeakKeyDictionary[Program, tuple[tuple[object, ...], list[Move] | None]] = WeakKeyDictionary()
 
 
-def spill_moves(program: Program, tiles: Collection[int], core: int, limit_bytes: int) -> list[Move] | None:
+def spill_moves(
+    program: Program, tiles: Collection[int], core: int, limit_bytes: int, *, read_away: bool = False
+) -> list[Move] | None:
     """Return what has to move, in order; None where one instruction alone needs too much. Arguments as above.
+
+    With ``read_away``, a tile that nothing will write again does not come back: it is read where it went.
 
     The message of a program that does not fit asks first, and what adds its spills right after it.
     """
-    key = len(program), tuple(tiles), core, limit_bytes
+    key = len(program), tuple(tiles), core, limit_bytes, read_away
     cached = _CACHE.get(program)
     if cached is None or cached[0] != key:
-        cached = _CACHE[program] = key, _Walk(program, tiles, limit_bytes).run(core)
+        cached = _CACHE[program] = key, _Walk(program, tiles, limit_bytes, read_away=read_away).run(core)
     return cached[1]
 
 
 class _Walk:
-    def __init__(self, program: Program, tiles: Collection[int], limit_bytes: int) -> None:
-        self.program = program
+    def __init__(self, program: Program, tiles: Collection[int], limit_bytes: int, *, read_away: bool = False) -> None:
+        self.program, self.read_away = program, read_away
         self.tiles = set(tiles)
         self.free = limit_bytes
         self.uses: dict[int, list[int]] = defaultdict(list)  # by tile, its records, last first
+        self.last_write: dict[int, int] = {}
         self.resident: set[int] = set()
+        self.away: set[int] = set()  # for good
         self.changed: set[int] = set()
         self.seen: set[int] = set()
         self.farthest: list[tuple[int, int]] = []  # (-next record, tile), also of tiles that have moved on
@@ -97,8 +103,10 @@ class _Walk:
     def run(self, core: int) -> list[Move] | None:
         accesses = self._accesses(core)
         for record in sorted(accesses, reverse=True):
-            for tile in accesses[record]:
+            for tile, is_written in accesses[record].items():
                 self.uses[tile].append(record)
+                if is_written:
+                    self.last_write.setdefault(tile, record)
         for record in sorted(accesses):
             if not all(self._bring(record, tile, accesses[record]) for tile in sorted(accesses[record])):
                 return None
@@ -119,6 +127,8 @@ class _Walk:
 
     def _bring(self, record: int, tile: int, needed: dict[int, bool]) -> bool:
         """Make room for a tile that a record needs, and bring it back if it was here before."""
+        if tile in self.away:
+            return True
         if tile not in self.resident:
             info = self.program.storages[tile]
             while self.free < info.row_bytes:
@@ -150,6 +160,8 @@ class _Walk:
             self.free += info.row_bytes
             self.moves.append(Move(record, tile, leaves=True, copied=tile in self.changed))
             self.changed.discard(tile)
+            if self.read_away and self.last_write.get(tile, -1) < record:
+                self.away.add(tile)
             found = True
         for entry in kept:
             heappush(self.farthest, entry)
@@ -159,6 +171,8 @@ class _Walk:
         """Free the tiles that nothing needs any more, and note when the others are needed next."""
         for tile in used:
             self.uses[tile].pop()
+            if tile in self.away:
+                continue
             if self.uses[tile]:
                 heappush(self.farthest, (-self.uses[tile][-1], tile))
             else:

@@ -1,4 +1,4 @@
-"""Programs that do not fit into SBUF, with the DMAs that make them fit."""
+"""Programs that do not fit into SBUF or PSUM, with the DMAs and copies that make them fit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import neurosim
 from neurosim.dependences import Dependence, dependences
+from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
 from neurosim.spilling import spill
 from neurosim.spills import Traffic
@@ -54,7 +55,7 @@ def test_what_is_added_makes_it_fit_and_is_what_the_estimate_says(recorded):
     with pytest.raises(CapacityExceeded, match="spilling whole tiles"):
         time(program, chip)
     made = program.copy()
-    traffic = spill(made, chip)
+    traffic = spill(made, chip).sbuf
     # a b, c in b's place, d in c's; then b in a's, c in b's; at the end a in d's, b, and d again: all changed meanwhile
     assert traffic == Traffic(5 * TILE, 5 * TILE)
     spills = _spills(made)
@@ -99,7 +100,7 @@ def test_what_cannot_fit_stays_as_it_is(recorded):
     made = program.copy()
     assert spill(made, chip.replace(sbuf__partition_bytes=8 * 1024)) is None
     assert len(made) == len(program)
-    assert spill(made, chip.replace(sbuf__partition_bytes=64 * 1024)) == Traffic(0, 0)
+    assert spill(made, chip.replace(sbuf__partition_bytes=64 * 1024)) == (Traffic(0, 0), Traffic(0, 0))
     assert len(made) == len(program)
 
 
@@ -107,7 +108,78 @@ def test_rings_are_ready_on_the_first_generation():
     trn1 = neurosim.load_chip("trn1").replace(sbuf__partition_bytes=40 * 1024)
     x = neurosim.spec((4, 128, 4096), "float32")
     made = neurosim.simulate(twice, chip="trn1", values=False)(x).program
-    assert spill(made, trn1) == Traffic(5 * TILE, 5 * TILE)
+    assert spill(made, trn1) == (Traffic(5 * TILE, 5 * TILE), Traffic(0, 0))
     works = [made.signatures[made.signature_ids[record]].work[0] for record, _ in _spills(made)]
     assert {work.generation for work in works} == {"none"}
     assert np.sum([work.descriptors * work.descriptor_bytes for work in works]) == 10 * TILE
+
+
+BANK = 128 * 512 * 4
+"""Bytes of a sum that takes a bank of PSUM."""
+
+
+@nki.jit
+def sums(x, rounds=1):
+    """Multiply into more tiles of PSUM than it has banks, all of them in each round, and read them at the end."""
+    out = nl.ndarray((10, *x.shape), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+    columns = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=weights, src=x[:, :128])
+    nisa.dma_copy(dst=columns, src=x)
+    products = [nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.psum) for _ in range(10)]
+    for _ in range(rounds):
+        for product in products:
+            nisa.nc_matmul(dst=product, stationary=weights, moving=columns)
+    for i, product in enumerate(products):
+        row = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=row, src=product, engine=nisa.engine.vector)
+        nisa.dma_copy(dst=out[i], src=row)
+    return out
+
+
+def _recorded_sums(chip, rounds=1):
+    roomy = chip.replace(psum__banks=16)
+    x = neurosim.spec((128, 512), "bfloat16")
+    return roomy, neurosim.simulate(sums, chip=roomy, values=False)(x, rounds=rounds).program
+
+
+def test_sums_without_room_are_copied_to_sbuf_and_read_there():
+    """Ten sums on a chip with eight banks: two of them leave."""
+    chip = neurosim.load_chip("trn2")
+    roomy, program = _recorded_sums(chip)
+    made = program.copy()
+    assert spill(made, chip) == (Traffic(0, 0), Traffic(2 * BANK, 0))
+    (first, _), (second, _) = spills = _spills(made)
+    assert [leaves for _, leaves in spills] == [True, True]
+    for record in (first, second):
+        (reader,) = [at for at in range(len(made)) if (record, Dependence.RAW) in dependences(made).of(at)]
+        signature = made.signatures[made.signature_ids[reader]]
+        assert {pattern.memory for pattern in signature.patterns} == {Memory.sbuf}
+        assert [stream.memory for stream in signature.work[0].inputs] == [Memory.sbuf]
+    timelines = [time(each, at, schedule="program")[0] for each, at in ((made, chip), (program, roomy))]
+    assert sum(timelines[0].engines[name].busy_ps for name in ("vector", "scalar")) > sum(
+        timelines[1].engines[name].busy_ps for name in ("vector", "scalar")
+    )
+
+
+def test_a_sum_that_is_added_to_comes_back():
+    """Each of ten sums is added to when all have begun: the two that left must come back, and others leave."""
+    chip = neurosim.load_chip("trn2")
+    _, program = _recorded_sums(chip, rounds=2)
+    spills = spill(program, chip)
+    assert spills.psum.read_bytes == 2 * BANK
+    assert spills.psum.written_bytes == 4 * BANK
+    found = dependences(program)
+    for record in (record for record, leaves in _spills(program) if not leaves):
+        users = [at for at in range(len(program)) if record in (producer for producer, _ in found.of(at))]
+        assert program.signatures[program.signature_ids[users[0]]].instruction == "nc_matmul"
+
+
+def test_sums_that_find_no_room_in_sbuf_go_on_to_hbm():
+    chip = neurosim.load_chip("trn2").replace(sbuf__usable_ratio=1.0)
+    _, program = _recorded_sums(chip)
+    needed = 2 * 128 + 2 * 512 + 2048  # weights, columns, a row
+    traffic = spill(program, chip.replace(sbuf__partition_bytes=needed + 2048))
+    assert traffic is not None
+    assert traffic.psum == Traffic(2 * BANK, 0)
+    assert traffic.sbuf.read_bytes == BANK
