@@ -306,7 +306,7 @@ class _Collector:
             )
         self.paths.add(path)
         _name_output(tensor, self._kernel, path)
-        problem = _unwritten(tensor, self._name)
+        problem = _unwritten(tensor, self._name, path)
         if problem is not None and not (isinstance(problem, UnwrittenOutput) and path in self._partial):
             self.problems.append(problem)
         if not self._kernel.values:
@@ -328,7 +328,7 @@ def _name_output(tensor: NkiTensor, kernel: Kernel, path: str) -> None:
         storages[number] = replace(info, role="output", name=path if unnamed else info.name)
 
 
-def _unwritten(tensor: NkiTensor, name: str) -> NeurosimError | None:
+def _unwritten(tensor: NkiTensor, name: str, path: str) -> NeurosimError | None:
     storage = tensor.allocation.storage
     mask = storage.unwritten(tensor)
     if mask is None:
@@ -342,5 +342,5 @@ def _unwritten(tensor: NkiTensor, name: str) -> NeurosimError | None:
         where=tensor.allocation.where,
         numbers=(f"never stored: {bounding_box(mask)}",),
         advice="store every tile of it with nisa.dma_copy; the last tile of each axis may be smaller (what is meant to "
-        "stay unwritten is named in partial_outputs=)",
+        f"stay unwritten is named, partial_outputs=[{path!r}])",
     )

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from operator import index as as_int
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
 
 _CURRENT: ContextVar[Kernel | None] = ContextVar("neurosim_kernel", default=None)
+
+_MOST_HBM_BYTES: Final = 1 << 42
+"""Of one tensor, 4 TiB: far beyond any chip, and the limit of program files."""
 
 Action = Callable[[], Any]
 
@@ -199,6 +202,11 @@ class Kernel:
                 row_bytes = format_.size_bytes
                 for extent in extents:
                     row_bytes *= extent
+                if row_bytes > _MOST_HBM_BYTES:
+                    raise CapacityExceeded(
+                        f"nl.ndarray {name}: {row_bytes} bytes are more than any HBM has",
+                        advice="check the shape: extents multiply",
+                    )
                 if address is not None:
                     raise IllegalOperand(
                         f"nl.ndarray {name}: address= places SBUF and PSUM tensors only",

@@ -71,6 +71,11 @@ def test_tiles_that_are_kept_fill_the_memory():
     assert "229376" in str(caught.value).replace(",", "")
 
 
+def test_a_tensor_larger_than_any_hbm():
+    with pytest.raises(CapacityExceeded, match="4000000000000000 bytes are more than any HBM has"):
+        run(lambda: nl.ndarray((10**6, 10**9), nl.float32, nl.shared_hbm))
+
+
 def narrow_beside(wide, narrow, partitions=64):
     """Write one tile of 128 partitions and others of fewer, sizes in KiB per partition, then read all of them."""
 
