@@ -238,7 +238,9 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
 
     def _passes(self) -> int:
         wide = dtypes.float32 in (self.stationary.dtype, self.moving.dtype)
-        return 4 if wide and not self.is_transpose else 1
+        if self.is_transpose:
+            return 2 if wide and not self.is_moving_onezero else 1
+        return 4 if wide else 1
 
     def written(self) -> Holes:
         """All of dst, holes that a sum meets apart."""

@@ -114,7 +114,8 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
         """A pass through the array with an identity, or a stream through Vector."""
         if engine is Engine.tensor:
             rows, columns = self.data.partitions, self.data.free_elements
-            moved = Matmul(rows, columns, rows, self.data.dtype, passes=1, loads=1, transpose=True, flops=0)
+            passes = 2 if self.data.dtype.size_bytes == 4 else 1
+            moved = Matmul(rows, columns, rows, self.data.dtype, passes, loads=1, transpose=True, flops=0)
             steps = [stream(operand).step_bytes for operand in (self.data, self.dst)]
             return (replace(moved, stationary_step_bytes=steps[0], result_step_bytes=steps[1]),)
         return (Lanewise("transpose", self.data.free_elements, (stream(self.data),), stream(self.dst)),)

@@ -116,6 +116,7 @@ class Tensor:
     load_cycles: float = _in("cycles")
     fast_load_cycles: float = _in("cycles")
     wide_transpose_passes: int = _in("count")
+    hinted_transpose_passes: int = _in("count")
     transpose_hold_ratio: float = _in("ratio")
     throttle_window_ns: float = _in("ns")
     throttled_clock_ghz: float = _in("GHz")

@@ -72,7 +72,8 @@ class Matmul:
         columns: free size of the stationary operand, M.
         moving: free size of the moving operand, N.
         dtype: format of the operands (the wider of the two).
-        passes: times that the moving operand streams through: 1, or 4 for float32.
+        passes: times that the moving operand streams through: 1, or 4 for float32. Of a transpose of 4-byte elements,
+            1 where the kernel says that moving holds ones and zeros alone, else 2; how many these are is the chip's.
         loads: LoadStationary instructions: 1, or 2 for float32 (high and low halves).
         transpose: whether the array only moves bits.
         flops: floating-point operations that count as useful: 2·K·M·N with the depth in K, 0 for a transpose.

@@ -146,7 +146,7 @@ def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
     loaded one by one were seen to hide it (Joejoedesu/voyager-compiler, transposes of every 1st to 32nd element).
 
     A transpose may run in the background of the next one, and then holds the array for a part of its stream only;
-    without a transpose mode it is a multiplication by ones and zeros, which takes several passes for 4-byte elements.
+    4-byte elements pass more than once, fewer times where the kernel says that moving holds ones and zeros alone.
     """
     tensor, sbuf = chip.tensor, chip.sbuf
     columns = float(max(work.moving, min(tensor.minimum_cycles, work.columns)))
@@ -154,7 +154,7 @@ def matmul_cost(work: Matmul, chip: Chip) -> MatmulCost:
         columns *= sbuf.strided_slowdown
     passes = work.passes
     if work.transpose and work.dtype.size_bytes == 4:
-        passes *= tensor.wide_transpose_passes
+        passes = tensor.wide_transpose_passes if passes > 1 else tensor.hinted_transpose_passes
     cycles = passes / work.loads * (columns + tensor.pass_overhead_cycles)
     latency = tensor.transpose_latency_cycles if work.transpose else tensor.latency_cycles
     held = cycles * tensor.transpose_hold_ratio if work.transpose else cycles

@@ -121,11 +121,15 @@ class Builder:
         *,
         accumulate: bool = False,
         transpose: bool = False,
+        hint: bool = False,
         step_bytes: int = 0,
     ) -> int:
+        """A product, or a transpose, whose ``hint`` says that ``moving`` holds ones and zeros."""
         dtype = moving.pattern.dtype
         full = dtype == "float32" and not transpose
         passes, loads = (4, 2) if full else (1, 1)
+        if transpose and dtype == "float32" and not hint:
+            passes = 2
         rows, columns, free = moving.pattern.shape[0], stationary.elements, moving.elements
         flops = 0 if transpose else 2 * rows * columns * free
         work = Matmul(rows, columns, free, dtype, passes, loads, transpose, flops, step_bytes)

@@ -64,25 +64,28 @@ def test_an_activation_does_not(new_builder, chips):
         assert passed == pytest.approx([1, 1, 1], rel=0.05)
 
 
-def transposes_ns(new_builder, chip, dtype):
+def transposes_ns(new_builder, chip, dtype, hint=False):
     """From start to start of transposes, and from the start of one to its result."""
     builder = new_builder(chip.generation)
     tile = builder.tile(128, dtype)
     for _ in range(4):
-        builder.matmul(builder.psum(128, dtype), tile, tile, transpose=True)
+        builder.matmul(builder.psum(128, dtype), tile, tile, transpose=True, hint=hint)
     timeline = builder.time(chip)
     return np.diff(timeline.start_ps)[-1] / 1000, (timeline.complete_ps[-1] - timeline.start_ps[-1]) / 1000
 
 
 def test_transposes(new_builder, chips):
-    """float32 needs half the passes since trn2; on trn3, one transpose runs behind the other."""
+    """float32 passes twice, or since trn2 once if moving holds ones and zeros; on trn3, one runs behind the other."""
+    hinted = {name: transposes_ns(new_builder, chips[name], "float32", hint=True) for name in TRAINIUM}
     held = {
         (name, dtype): transposes_ns(new_builder, chips[name], dtype)
         for name in TRAINIUM
         for dtype in ("float32", "bfloat16")
     }
     assert held["trn1", "float32"][0] == pytest.approx(2 * held["trn1", "bfloat16"][0], abs=0.01)
-    assert held["trn2", "float32"][0] == pytest.approx(held["trn2", "bfloat16"][0])
+    assert held["trn2", "float32"][0] == pytest.approx(2 * held["trn2", "bfloat16"][0], abs=0.01)
+    assert hinted["trn1"] == held["trn1", "float32"]
+    assert hinted["trn2"][0] == pytest.approx(held["trn2", "bfloat16"][0])
     assert held["trn3", "bfloat16"][0] == pytest.approx(held["trn2", "bfloat16"][0] / 2, abs=0.01)
     assert held["trn3", "bfloat16"][1] == pytest.approx(held["trn2", "bfloat16"][1], abs=60)
 

@@ -315,6 +315,7 @@ def everything(builder):
                 product = builder.psum(n)
                 builder.matmul(product, weights, moving, transpose=transpose, step_bytes=16)
                 builder.lanes("copy", builder.tile(n), product)
+    builder.matmul(builder.psum(128), builder.tile(128), builder.tile(128), transpose=True, hint=True)
     for transpose_bytes in (2, 4):
         for source in (builder.hbm(1024), builder.tile(1024)):
             builder.dma(builder.tile(1024), source, transpose_bytes=transpose_bytes)
