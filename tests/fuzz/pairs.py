@@ -30,6 +30,8 @@ CHIPS = ("trn2", "trn3")
 STEPS = 5
 SHARED = ((9, 4), (2, 5, 3))
 ENGINES = ("gpsimd", "vector", "scalar", "tensor", "sync")
+APART = 4096
+"""Elements of the input between what one core reads and what the other does."""
 SWAPPED_BY_GPSIMD = 256
 """Elements per partition."""
 
@@ -80,8 +82,7 @@ class OneOfTwo(Programs):
     """The steps of one core."""
 
     def __init__(self, seeds: tuple[int, int], source: Any, chip: str, core: int, pair: Pair) -> None:
-        size = len(INPUT) // len(CORES)
-        part = slice(core * size, core * size + size)
+        part = slice(core * APART, len(INPUT) - (1 - core) * APART)
         given = source[part], INPUT[part], chip, nl.private_hbm
         super().__init__(Random(seeds[0]), *given)
         self.apart = Programs(Random(2 * seeds[1] + core), *given)
