@@ -211,6 +211,28 @@ def test_views_against_numpy():
 
 
 @nki.jit
+def reshaped_by_name(x):
+    out = nl.ndarray((4, 6, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    flat = out.reshape(shape=(4, 48))
+    nl.store(flat, nl.load(x.reshape(shape=(4, 48))))
+    return out
+
+
+def test_a_shape_may_be_given_by_name():
+    a = numbers(8, 24)
+    np.testing.assert_array_equal(reshaped_by_name(a), a.reshape(4, 6, 8))
+
+
+def test_a_shape_is_given_once():
+    @nki.jit
+    def twice(x):
+        return x.reshape(8, 24, shape=(8, 24))
+
+    with pytest.raises(IllegalOperand, match=r"both \(8, 24\) and shape=\(8, 24\)"):
+        twice(numbers(8, 24))
+
+
+@nki.jit
 def rows_in_order(table, order):
     out = nl.ndarray((8, 2), dtype=table.dtype, buffer=nl.shared_hbm)
     columns = nl.load(order)

@@ -254,14 +254,17 @@ class Tensor:
             )
         return spread_partitions(self.spread(wanted), "broadcast_to")
 
-    def reshape(self, *shape: Any) -> Tensor:
-        """Return the same elements with another shape; partitions keep their extent."""
-        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        extents = extents_of(wanted, "reshape")
-        fitted = self.fitted(extents)
+    def reshape(self, *extents: Any, shape: Any = None) -> Tensor:
+        """Return the same elements with another shape, given as numbers, as one tuple or by name; partitions stay."""
+        if shape is not None and extents:
+            raise IllegalOperand(f"reshape: both {extents} and shape={shape}", advice="give the shape once")
+        given = extents if shape is None else (shape,)
+        wanted = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+        numbers = extents_of(wanted, "reshape")
+        fitted = self.fitted(numbers)
         if fitted is not None:
             return fitted
-        return view_of(Whole(self.resolve("reshape", use="").reshape(extents)))
+        return view_of(Whole(self.resolve("reshape", use="").reshape(numbers)))
 
     def view(self, dtype: Any) -> Tensor:
         """Return the same bits as another dtype."""
