@@ -546,7 +546,7 @@ def test_a_tile_of_a_body_takes_its_space_once():
     def kernel(x):
         def body(i):
             for _ in range(2):
-                tile = nl.ndarray((1, columns), nl.float32)
+                tile = nl.ndarray((128, columns), nl.float32)
                 nisa.memset(dst=tile, value=0.0)
 
         nl.fori_loop(0, 3, body)
