@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from operator import index as as_int
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -30,13 +30,11 @@ from neurosim.places import At, Located
 from neurosim.program import Program, StorageInfo
 from neurosim.registers import registers_of
 from neurosim.reshaping import checked_dtype, checked_name, checked_shape, united
+from neurosim.storages import MOST_BYTES
 from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
 
 _CURRENT: ContextVar[Kernel | None] = ContextVar("neurosim_kernel", default=None)
-
-_MOST_HBM_BYTES: Final = 1 << 42
-"""Of one tensor, 4 TiB: far beyond any chip, and the limit of program files."""
 
 Action = Callable[[], Any]
 
@@ -202,7 +200,7 @@ class Kernel:
                 row_bytes = format_.size_bytes
                 for extent in extents:
                     row_bytes *= extent
-                if row_bytes > _MOST_HBM_BYTES:
+                if row_bytes > MOST_BYTES:
                     raise CapacityExceeded(
                         f"nl.ndarray {name}: {row_bytes} bytes are more than any HBM has",
                         advice="check the shape: extents multiply",

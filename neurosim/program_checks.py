@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from neurosim.encoding import MOST, Malformed
 from neurosim.engines import Engine, Memory
 from neurosim.program import Pattern, Program, Signature, StorageInfo
+from neurosim.storages import MOST_BYTES
 from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul, Transfer, Work
 
 Ints = NDArray[np.int64]
@@ -24,8 +25,6 @@ _CONTROLS: Final = {
     ("move", "STATE"), ("turn", "STATE"), ("load", "SBUF"), ("load", "HBM"), ("store", "SBUF"), ("store", "HBM")
 }  # fmt: skip
 _MOST_PARTITIONS: Final = 1024
-_MOST_BYTES: Final = 1 << 42
-"""Of one storage: the dependences' own limit."""
 _MOST_WORK: Final = 1 << 49
 """Elements and bytes of a whole program: no law makes more than 2⁶³ picoseconds (106 days) of it."""
 
@@ -86,7 +85,7 @@ def check_range(what: str, values: Ints, least: int, end: int) -> None:
 def _check_storage(storage: StorageInfo, stacks: int) -> None:
     partitioned = storage.memory.is_on_chip
     if not (
-        0 <= storage.row_bytes <= _MOST_BYTES
+        0 <= storage.row_bytes <= MOST_BYTES
         and 0 <= storage.stack < stacks
         and (1 if partitioned else 0) <= storage.partitions <= (_MOST_PARTITIONS if partitioned else 0)
         and all(0 <= extent < MOST for extent in storage.shape)
@@ -108,7 +107,7 @@ def _check_signature(signature: Signature) -> None:
 
 def _check_pattern(pattern: Pattern) -> None:
     axes = len(pattern.shape)
-    if len(pattern.steps) != axes or axes > 64 or not all(1 <= extent < _MOST_BYTES for extent in pattern.shape):
+    if len(pattern.steps) != axes or axes > 64 or not all(1 <= extent < MOST_BYTES for extent in pattern.shape):
         raise Malformed(f"shape {pattern.shape} and steps {pattern.steps} of {pattern.role}")
     axis = pattern.partition_axis
     if not (0 <= axis < axes if pattern.memory.is_on_chip else axis == -1 and pattern.start_partition == 0):
@@ -170,7 +169,7 @@ def _reach(pattern: Pattern) -> tuple[int, int]:
         if axis != pattern.partition_axis
     ]
     low, high = sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches) + size
-    if max(-low, high) > _MOST_BYTES:
+    if max(-low, high) > MOST_BYTES:
         raise Malformed(f"{pattern.role} reaches {high - low} bytes")
     return low, high
 
@@ -182,7 +181,7 @@ def _check_operands(program: Program) -> None:
     slots = np.array(program.slots, dtype=np.int64).reshape(-1, 2)
     record, number = _numbered(program)
     storage, offset = slots[:, 0], slots[:, 1]
-    outside = np.flatnonzero((storage < 0) | (storage >= len(storages)) | (offset < 0) | (offset > _MOST_BYTES))
+    outside = np.flatnonzero((storage < 0) | (storage >= len(storages)) | (offset < 0) | (offset > MOST_BYTES))
     if not len(outside) and len(slots):
         reach = np.array([_reach(pattern) for pattern in patterns], dtype=np.int64).reshape(-1, 2)[number]
         last = np.array([_last_partition(pattern) for pattern in patterns], dtype=np.int64)[number]

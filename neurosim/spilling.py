@@ -107,8 +107,7 @@ def _expanded(program: Program, moves: list[Move], chip: Chip) -> tuple[_Added, 
             program.storages.append(info)
             pair = now[move.tile], homes[move.tile]
             back.append((move.tile * len(program) + move.record, move.tile, now[move.tile]))
-        make = _copy if info.memory is Memory.psum else _dma
-        signature = make(info, chip, leaves=move.leaves)
+        signature = _copy(info, move.leaves) if info.memory is Memory.psum else _dma(info, chip, move.leaves)
         numbers.append(signatures.setdefault(signature, len(program.signatures) + len(signatures)))
         pairs.append(pair)
     program.signatures.extend(signatures)
@@ -126,7 +125,7 @@ def _home(program: Program, tile: int, info: StorageInfo) -> StorageInfo:
     return replace(info, name=name, memory=Memory.hbm, partitions=0, row_bytes=size_bytes)
 
 
-def _copy(info: StorageInfo, chip: Chip, *, leaves: bool) -> Signature:
+def _copy(info: StorageInfo, leaves: bool) -> Signature:
     """Return the copy of a whole tile between PSUM and SBUF, by the engine that has less to do."""
     size_bytes = info.dtype.size_bytes
     elements = info.row_bytes // size_bytes
@@ -141,7 +140,7 @@ def _copy(info: StorageInfo, chip: Chip, *, leaves: bool) -> Signature:
     return Signature("tensor_copy", patterns, (("spill", leaves),), Engine.vector, engines, (work,))
 
 
-def _dma(info: StorageInfo, chip: Chip, *, leaves: bool) -> Signature:
+def _dma(info: StorageInfo, chip: Chip, leaves: bool) -> Signature:
     """Return the DMA of a whole tile, triggered as DMAs of the kernel's own tensors are (``timing/triggers.py``)."""
     elements = info.row_bytes // info.dtype.size_bytes
     pieces = -(-info.row_bytes // chip.dma.descriptor_max_bytes)

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 
+MOST_BYTES: Final = 1 << 42
+"""Of one storage, 4 TiB: far beyond any chip's HBM, and the dependences' own limit."""
 _LARGEST_NUMBER = (1 << 31) - 1
 
 

@@ -11,7 +11,7 @@ Rounding (facts: nki_api.md 3.7; NKI 0.6 release notes for integers):
 * tfloat32: what is read counts its 10 leading mantissa bits only; what is written rounds to nearest even, and
   overflows to Inf (*assumed*: the manual names the layout 1-8-10 and no rounding).
 * float to float8_e8m0fnu: powers of two from 2**-127 to 2**127, and NaN. How other values round is nowhere public.
-* packed formats do not convert; ``mx.unpack`` reads them.
+* packed formats do not convert; ``mx.dequantize`` reads them.
 
 A widened value is exact, except for 32-bit integers beyond 2**24, which round to nearest even.
 """
@@ -287,7 +287,7 @@ def widen(array: Array, dtype: DType, out: F32Array | None = None) -> F32Array:
     elif dtype.kind == Kind.SCALE:
         _widen_scale(array.view(np.uint8), out.view(np.uint32))
     elif dtype.kind == Kind.PACKED:
-        raise ValueError(f"{dtype} holds several values in one element; mx.unpack reads them")
+        raise ValueError(f"{dtype} holds several values in one element; mx.dequantize reads them")
     elif dtype.kind != Kind.FLOAT:
         np.copyto(out, array, casting="unsafe")
     elif dtype == dtypes.tfloat32:

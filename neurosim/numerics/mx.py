@@ -52,18 +52,6 @@ _SCALES: Final = widen(np.arange(256, dtype=np.uint8).view(dtypes.float8_e8m0fnu
 """The value of each code of a scale."""
 
 
-def unpack(array: Array, dtype: DType) -> F32Array:
-    """Return the values of a packed format as float32: one more axis of ``dtype.lanes``, the lowest bits first.
-
-    Args:
-        array: elements of ``dtype.numpy``, any shape and strides.
-        dtype: a packed format.
-    """
-    stored = np.ascontiguousarray(array, _STORED[dtype])
-    values: F32Array = _BYTE_VALUES[dtype].take(stored.reshape(-1).view(np.uint8), axis=0)
-    return values.reshape(*array.shape, dtype.lanes)
-
-
 def pack(values: F32Array, dtype: DType) -> Array:
     """Round float32 values to the parts of a packed 8-bit format; the last axis, ``dtype.lanes`` long, goes away."""
     part = dtypes.float8_e5m2 if dtype == dtypes.float8_e5m2_x4 else dtypes.float8_e4m3fn
@@ -90,7 +78,7 @@ def _block_scales(values: F32Array, lanes: int, shift: int, out: NDArray[np.uint
 
 
 def block_scales(values: F32Array, dtype: DType, *, doubled: bool) -> NDArray[np.uint8]:
-    """Return the scale of each block as a code of float8_e8m0fnu.
+    """Return the scale of each block of finite values as a code of float8_e8m0fnu.
 
     2 ** (floor(log2 of the largest magnitude) - the largest exponent of the format), or twice that, which leaves the
     largest values room to round up. A block of zeros has 2**-127, and so have blocks whose scale would be smaller

@@ -269,7 +269,8 @@ def _queues(program: Program, signatures: list[Signature], records: _Records, de
     dmas = np.flatnonzero(records.is_dma)
     kind = by_signature[records.signatures[dmas]]
     is_static = kind == kinds.get(_STATIC, -1)
-    ring = np.where(is_static, _tensors(program)[dmas], 0)
+    ring = np.zeros(len(dmas), dtype=np.int64)
+    ring[is_static] = _tensors(program, dmas[is_static])
     count, rings = max(len(kinds), 1), int(ring.max(initial=0)) + 1
     keys = (records.units[dmas] * count + kind) * rings + ring
     names, firsts, queue = np.unique(keys, return_index=True, return_inverse=True)
@@ -280,13 +281,18 @@ def _queues(program: Program, signatures: list[Signature], records: _Records, de
     return table(QUEUE, len(names), start=_starts(counts)[:-1], depth=depths), queues
 
 
-def _tensors(program: Program) -> Ints:
-    """Return, by record, the tensor in HBM that it reads or writes (of two, the last operand), 0 for none."""
-    operands = Operands.of(program)
-    found = np.zeros(len(program), dtype=np.int64)
-    in_hbm = program.storages.column(lambda info: info.memory.is_hbm, bool)[operands.storage]
-    found[operands.record[in_hbm]] = operands.storage[in_hbm] + 1
-    return found
+def _tensors(program: Program, records: Ints) -> Ints:
+    """Return, for each record, the tensor in HBM that it reads or writes (of two, the last operand), 0 for none."""
+    if not len(records):
+        return records
+    places = _column(
+        [
+            max((place for place, pattern in enumerate(signature.patterns) if pattern.memory.is_hbm), default=-1)
+            for signature in program.signatures
+        ]
+    )[np.array(program.signature_ids, dtype=np.int64)[records]]
+    at = np.array(program.slot_starts, dtype=np.int64)[records] + 2 * np.maximum(places, 0)
+    return np.where(places < 0, 0, np.array(program.slots, dtype=np.int64)[at] + 1)
 
 
 def _groups(records: _Records, tables: Ints, queues: Ints, unit_count: int) -> tuple[Table, Ints, Ints]:

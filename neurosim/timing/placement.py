@@ -11,7 +11,6 @@ The body of a loop that runs on the device is one piece of code: all trips use t
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -99,13 +98,19 @@ def _held_ps(signature: Signature, engine: Engine, chip: Chip) -> int:
 def _models(program: Program) -> Ints:
     """Return, by record, the same call in the first trip of its loop on the device; itself elsewhere."""
     models = np.arange(len(program), dtype=np.int64)
-    seen: Counter[tuple[int, int]] = Counter()
-    firsts: dict[tuple[int, int, int], int] = {}
-    for record in np.flatnonzero(np.array(program.trip_ids, dtype=np.int64) >= 0).tolist():
-        trip, stack = program.trip_ids[record], program.stack_ids[record]
-        call = seen[trip, stack]  # of the calls that one line makes in a trip
-        seen[trip, stack] += 1
-        models[record] = firsts.setdefault((program.cores[record], stack, call), record)
+    trips = np.array(program.trip_ids, dtype=np.int64)
+    records = np.flatnonzero(trips >= 0)
+    if len(records):
+        lines = np.array(program.cores, dtype=np.int64)[records] * len(program.stacks)
+        lines += np.array(program.stack_ids, dtype=np.int64)[records]
+        _, in_trip, counts = np.unique(
+            trips[records] * (lines.max() + 1) + lines, return_inverse=True, return_counts=True
+        )
+        order = np.argsort(in_trip, kind="stable")
+        calls = np.empty(len(records), dtype=np.int64)  # of the calls that one line makes in a trip
+        calls[order] = np.arange(len(records)) - np.repeat(np.cumsum(counts) - counts, counts)
+        _, firsts, same = np.unique(lines * (calls.max() + 1) + calls, return_index=True, return_inverse=True)
+        models[records] = records[firsts[same]]
     return models
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.binding
-import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -193,7 +192,7 @@ def test_both_kernels_fill_vector_registers() -> None:
         def run(left: Any, right: Any, sums: Any, kernel: Any = kernel) -> None:
             kernel(left, 0, 16, right, 0, 64, 128, sums)
 
-        compiled = numba.njit(run)
+        compiled = jit._numba.njit(run)  # kept nowhere: what was found on disk does not show its code
         arrays = [np.ones(128 * 64, np.float32) for _ in range(2)]
         sums = np.empty(matmul._SUMS, np.float32)
         compiled(*arrays, sums)
