@@ -145,11 +145,15 @@ def read(file: IO[bytes], path: str) -> Program:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a member for writing, with nothing of time or place in it."""
+    return archive.open(zip_info(name), "w", force_zip64=True)
+
+
+def zip_info(name: str) -> zipfile.ZipInfo:
+    """Return what an archive says of a member that it compresses, with nothing of time or place in it."""
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = 3  # the same archive on every system
-    return archive.open(info, "w", force_zip64=True)
+    return info
 
 
 def _json(content: Any) -> bytes:

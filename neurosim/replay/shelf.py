@@ -133,13 +133,14 @@ def _written(recording: Recording) -> bytes:
     }
     if any(_class_of(signature.instruction) is not cls for signature, cls in _forms(recording)):
         raise NotPlain("an instruction that nki.isa does not have")
+    inner = io.BytesIO()
+    program_file.write(program, inner)
+    members = {"entry.json": json.dumps(entry, separators=(",", ":")).encode(), "program": inner.getvalue()}
+    members |= {f"constant-{number}": constant.tobytes() for number, constant in recording.constants.items()}
     archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-        file.writestr("entry.json", json.dumps(entry, separators=(",", ":")))
-        with file.open("program", "w") as member:
-            program_file.write(program, member)
-        for number, constant in recording.constants.items():
-            file.writestr(f"constant-{number}", constant.tobytes())
+    with zipfile.ZipFile(archive, "w") as file:
+        for name, content in members.items():
+            file.writestr(program_file.zip_info(name), content, compresslevel=1)
     body = archive.getvalue()
     return b"\n".join((FORMAT, hashlib.sha256(body).hexdigest().encode(), body))
 
