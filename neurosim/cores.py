@@ -86,6 +86,7 @@ class Cores:
         self._batons = [threading.Semaphore(0) for _ in range(size)]
         self._threads: list[threading.Thread | None] = [None] * size
         self._waiting: list[_Waiting | None] = [None] * size
+        self._left = [False] * size  # its body, in whatever way
         self._ended = [False] * size
         self._results: list[Any] = [None] * size
         self._error: BaseException | None = None
@@ -139,7 +140,7 @@ class Cores:
     def _turn(self, core: int) -> None:
         """Run a core's body to its end, then hand over."""
         try:
-            self._results[core] = self._bodies[core]()
+            self._results[core] = self._body(core)
         except _Stop:
             return
         except BaseException as error:
@@ -150,6 +151,12 @@ class Cores:
             return
         self._ended[core] = True
         self._hand_over(core)
+
+    def _body(self, core: int) -> Any:
+        try:
+            return self._bodies[core]()
+        finally:
+            self._left[core] = True
 
     def _hand_over(self, me: int) -> None:
         """Let the first core run that can; with none left, the caller goes on."""
@@ -193,14 +200,18 @@ class Cores:
         )
 
     def _stop(self) -> None:
-        """End what still runs: threads that wait are woken, one that runs (after Ctrl-C) is interrupted."""
+        """End what still runs: threads that wait are woken, one that runs (after Ctrl-C) is interrupted.
+
+        One that has left its body ends by itself, however long a busy machine takes: interrupted where Python takes a
+        thread off its list, it would stay there.
+        """
         self._stopped = True
         for baton in self._batons:
             baton.release()
-        for thread in self._threads:
+        for core, thread in enumerate(self._threads):
             while thread is not None and thread.is_alive():
                 thread.join(_LOOK_AGAIN_S)
-                if thread.is_alive() and thread.ident is not None:
+                if thread.is_alive() and thread.ident is not None and not self._left[core]:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stop))
 
 

@@ -5,9 +5,16 @@ Tests find kernels by path: ``neurosim.loading.load_kernel(f"{packaged_kernel('m
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import neurosim  # noqa: F401 (its import makes nki importable)
 
-settings.register_profile("neurosim", derandomize=True, deadline=None, print_blob=True)
+# Nothing here may fail because a machine is busy: no limit of time for an example, nor for drawing ten of them.
+settings.register_profile(
+    "neurosim",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("neurosim")

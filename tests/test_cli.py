@@ -68,7 +68,7 @@ neurosim = load_module(Path(__file__).with_name("commands.py")).command
 def process(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run neurosim in a process of its own: for scripts, what Python prints at the end, and one of each command."""
     command = [sys.executable, "-m", "neurosim.cli", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def test_arguments_are_arrays_numbers_and_words() -> None:

@@ -103,7 +103,7 @@ def run(size, environment, *options):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(names) or "CACHE" in name}
     clean |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | environment
     command = [sys.executable, "-c", SCRIPT, str(size), *options]
-    done = subprocess.run(command, env=clean, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300)
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, cwd=ROOT, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), int(done.stderr.rpartition("threads: ")[2])
 

@@ -34,7 +34,7 @@ def project(tmp_path_factory):
     def run(*words):
         environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, *words]
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180)
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
     return run
 

@@ -249,7 +249,7 @@ def test_nothing_to_check(tmp_path, source, kernel, message):
 
 def run(*words, folder):
     command = [sys.executable, "-m", "neurosim.cli", "check", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def test_the_command(tmp_path):

@@ -392,7 +392,7 @@ def survives(content: bytes, path: Path) -> None:
     assert refused is None or refused.advice
 
 
-FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @FUZZ

@@ -54,7 +54,7 @@ def suite(tmp_path):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path / "packages"), str(ROOT)))}
         environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # where neurosim is installed, pytest finds it by itself
         command = [sys.executable, "-m", "pytest", "-p", "neurosim.pytest_plugin", "-p", "no:cacheprovider", *options]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
 
     return run
 
@@ -89,5 +89,5 @@ def test_an_installed_neurosim_is_found_by_its_entry_point(tmp_path):
         pytest.skip("neurosim runs from a checkout and is not installed")
     (tmp_path / "test_kernels.py").write_text(SUITE, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,7 +24,7 @@ def python(code, *paths, **environment):
         text=True,
         cwd=paths[0] if paths else "/",
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

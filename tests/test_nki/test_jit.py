@@ -395,9 +395,9 @@ def test_kernels_in_threads():
     found = {}
 
     def kernel(x, factor):
-        barrier.wait(10)
+        barrier.wait(300)
         out = double(x, factor)
-        barrier.wait(10)
+        barrier.wait(300)
         return out
 
     def work(factor):
@@ -408,7 +408,7 @@ def test_kernels_in_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     for factor in range(4):
         outputs, length = found[factor]
         np.testing.assert_array_equal(outputs, ARRAY * factor)

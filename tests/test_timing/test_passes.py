@@ -303,7 +303,9 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(plan=steps, share=st.sampled_from((1.0, 0.05)))
 def test_every_record_reads_what_it_read(new_builder, trn2, plan, share):
     builder = new_builder()
