@@ -72,6 +72,7 @@ def access_pattern(
         start = base.offset + (0 if offset is None else as_int(offset))
     except TypeError:
         raise IllegalOperand(f"{call}: offset {offset!r} is not an int", advice="count elements of the dtype") from None
+    pairs = _with_row_step(tensor, base, pairs, start - base.offset, call)
     if scalar_offset is None and vector_offset is None:
         try:
             return _static(base, pairs, start, call)
@@ -86,6 +87,30 @@ def access_pattern(
             advice="pass one of them: scalar_offset for one place, vector_offset for a row per index",
         )
     return _dynamic(base, pairs, start, scalar_offset, vector_offset, base.axis(indirect_dim, "ap"), call)
+
+
+def _with_row_step(tensor: NkiTensor, base: NkiTensor, pairs: Pairs, offset: int, call: str) -> Pairs:
+    """Return ``pairs``; where the first step is the free size of the view ``tensor``, with that of the whole tensor.
+
+    Both mean the next partition. nki-library computes steps from the shape of a slice as if it were a tensor of its
+    own, and runs on trn2 with them (``core/utils/tensor_view.py``, used in ``mlp_tkg_gate_up_projection.py``).
+
+    Raises:
+        IllegalOperand: an offset of a row of the view or more, which could be counted in rows of either length.
+    """
+    if base.partition_axis < 0:
+        return pairs
+    (step, count), row = pairs[0], base.row_elements
+    of_view = tensor.free_elements * tensor.dtype.size_bytes // base.dtype.size_bytes
+    if count == 1 or step == row or step != of_view:
+        return pairs
+    if not 0 <= offset < step:
+        raise IllegalOperand(
+            f"{call}: the first step is the free size of the view, and the offset leaves its first row",
+            numbers=(f"offset {offset}, free size {step} of the view and {row} of its tensor",),
+            advice="slice the view at the partition and column that the pattern begins at, and leave offset out",
+        )
+    return [(row, count), *pairs[1:]]
 
 
 def _dynamic(base: NkiTensor, pairs: Pairs, start: int, scalar: Any, vector: Any, dim: int, call: str) -> NkiTensor:

@@ -558,9 +558,9 @@ class NkiTensor(NoOperators):
         """Return an explicit access pattern ``[[step, count], …]`` over the whole tensor.
 
         ``offset`` (elements of ``dtype``) is added to this view's own offset. On chip the first pair walks the
-        partitions; its step is the number of free elements of the tensor. ``scalar_offset`` (an SBUF tile [1, 1]) or
-        ``vector_offset`` (an SBUF column, one index per row; the first pair's step is not used) move the pattern by
-        index · stride of axis ``indirect_dim`` of this view.
+        partitions; its step is the number of free elements of the tensor, or of this view. ``scalar_offset`` (an SBUF
+        tile [1, 1]) or ``vector_offset`` (an SBUF column, one index per row; the first pair's step is not used) move
+        the pattern by index · stride of axis ``indirect_dim`` of this view.
 
         Raises:
             OutOfBounds: the pattern leaves the tensor and is used.

@@ -83,6 +83,21 @@ def test_ap_ignores_shape_and_strides_of_the_view():
     np.testing.assert_array_equal(got, array[:, :5])
 
 
+def test_ap_of_a_slice_takes_the_free_size_of_the_slice():
+    """nki-library, core/utils/tensor_view.py: steps come from the shape of what it is given, a slice or not."""
+    array = numbers((8, 24))
+    got = copied(lambda t: t[2:7, 9:15].ap([[6, 5], [2, 2], [1, 2]], offset=1), array, nl.sbuf)
+    np.testing.assert_array_equal(got, array[2:7, [[10, 11], [12, 13]]])
+    column = copied(lambda t: t[:, 3:4].ap([[1, 8], [1, 1]]), array, nl.sbuf)
+    np.testing.assert_array_equal(column, array[:, 3:4])
+
+
+def test_ap_of_a_slice_counts_its_free_size_in_elements_of_the_new_dtype():
+    array = np.random.default_rng(0).integers(0, 2**31, (4, 8), np.int32)
+    got = copied(lambda t: t[1:, 2:4].ap([[4, 3], [1, 3]], offset=1, dtype=nl.uint16), array, nl.sbuf)
+    np.testing.assert_array_equal(got, array.view(np.uint16)[1:, 5:8])
+
+
 def test_ap_takes_what_get_pattern_gives():
     """Language guide, "Low-level raw access pattern"."""
 
@@ -115,6 +130,8 @@ def test_ap_reinterprets():
         (lambda t: t.ap([[64, 1], [1, 1]], offset=-1), OutOfBounds, "partitions -1:0"),
         (lambda t: t.ap([[128, 8], [1, 32]]), IllegalOperand, "its step must be the free size.*step 128, free size 64"),
         (lambda t: t.ap([[1, 8], [1, 32]]), IllegalOperand, "its step must be the free size"),
+        (lambda t: t[:, :32].ap([[32, 8], [1, 4]], 32), IllegalOperand, "offset 32, free size 32 of the view and 64"),
+        (lambda t: t[:, :32].ap([[16, 8], [1, 4]]), IllegalOperand, "its step must be the free size"),
         (lambda t: t.ap([]), IllegalOperand, r"give \[step, count\] pairs"),
         (lambda t: t.ap([[64, 0], [1, 1]]), IllegalOperand, r"give \[step, count\] pairs"),
         (lambda t: t.ap([[64, 4, 1], [1, 1]]), IllegalOperand, r"give \[step, count\] pairs"),
