@@ -159,6 +159,10 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
         """Element i of dst depends on element i of src."""
         return {"dst": holes["src"].reshape(self.dst.shape)}
 
+    def moved(self) -> Tile | None:
+        """``src``, where nothing is converted."""
+        return self.src if self.src.dtype == self.dst.dtype else None
+
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One transfer. NeuronCore-v2 has rings that are ready for all whose addresses are known beforehand."""
         generation = "swdge" if engine is Engine.gpsimd else "hwdge"

@@ -16,7 +16,7 @@ from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, NeurosimError, UnwrittenOutput
 from neurosim.holes import uninitialized
 from neurosim.kernel import Kernel
-from neurosim.memory import WRITTEN, array_bytes
+from neurosim.memory import WRITTEN, Mask, array_bytes
 from neurosim.naming import default_name
 from neurosim.objects import fields_of, with_fields
 from neurosim.rules import bounding_box
@@ -182,7 +182,8 @@ def outputs(
 ) -> Any:
     """Return ``returned`` with arrays of the library ``kind`` (specs, without values) in place of tensors.
 
-    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that were never stored.
+    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that nobody wrote: that were
+    never stored, or copied from where nobody had written. They are 0. None may be computed from such bytes.
     ``wider`` gives arrays of what is known of a tensor beyond its bytes.
 
     Raises:
@@ -306,16 +307,18 @@ class _Collector:
             )
         self.paths.add(path)
         _name_output(tensor, self._kernel, path)
-        problem = _unwritten(tensor, self._name, path)
-        if problem is not None and not (isinstance(problem, UnwrittenOutput) and path in self._partial):
-            self.problems.append(problem)
+        storage = tensor.allocation.storage
+        unwritten = storage.unwritten(tensor)
+        is_open = unwritten is not None and not storage.is_computed(tensor) and path in self._partial
+        if unwritten is not None and not is_open:
+            self.problems.append(_unwritten(tensor, unwritten, self._name, path))
         if not self._kernel.values:
             return Spec(tensor.shape, tensor.dtype)
         known = None if self._wider is None else self._wider(tensor)
         if known is not None:
-            return like(known, self._kind)
-        array = tensor.array().view(tensor.dtype.face)
-        return like(array.copy() if tensor.allocation.storage.borrowed else array, self._kind)
+            return like(known if unwritten is None else np.where(unwritten, known.dtype.type(0), known), self._kind)
+        array = _blanked(tensor) if is_open else tensor.array()
+        return like((array.copy() if storage.borrowed else array).view(tensor.dtype.face), self._kind)
 
 
 def _name_output(tensor: NkiTensor, kernel: Kernel, path: str) -> None:
@@ -328,19 +331,27 @@ def _name_output(tensor: NkiTensor, kernel: Kernel, path: str) -> None:
         storages[number] = replace(info, role="output", name=path if unnamed else info.name)
 
 
-def _unwritten(tensor: NkiTensor, name: str, path: str) -> NeurosimError | None:
+def _blanked(tensor: NkiTensor) -> Array:
+    """Return a copy of the elements, with 0 for bytes that nobody wrote: what was there before is no result."""
+    array = np.ascontiguousarray(tensor.array())
+    states = tensor.allocation.storage.byte_states(tensor)
+    kept = np.where(states < WRITTEN, np.uint8(0), array_bytes(array).reshape(states.shape))
+    return kept.reshape(-1).view(array.dtype).reshape(array.shape)
+
+
+def _unwritten(tensor: NkiTensor, mask: Mask, name: str, path: str) -> NeurosimError:
+    """Return the error for an output that is unwritten where ``mask`` says."""
     storage = tensor.allocation.storage
-    mask = storage.unwritten(tensor)
-    if mask is None:
-        return None
+    intended = f"what is meant to stay unwritten is named, partial_outputs=[{path!r}]"
     origin = storage.travelled(tensor)
     if origin is not None:
         error = uninitialized(f"{name}: output {tensor.describe()}", bounding_box(mask), origin)
+        if not storage.is_computed(tensor):
+            error.advice += f"; {intended}"
         return error.at(origin.where)
     return UnwrittenOutput(
         f"{name}: output {tensor.describe()} was never fully stored",
         where=tensor.allocation.where,
         numbers=(f"never stored: {bounding_box(mask)}",),
-        advice="store every tile of it with nisa.dma_copy; the last tile of each axis may be smaller (what is meant to "
-        f"stay unwritten is named, partial_outputs=[{path!r}])",
+        advice=f"store every tile of it with nisa.dma_copy; the last tile of each axis may be smaller ({intended})",
     )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from neurosim.errors import Uninitialized
-from neurosim.memory import Allocation, HoleOrigin, Mask, Storage
+from neurosim.indirect import IndirectTensor
+from neurosim.memory import WRITTEN, Allocation, HoleOrigin, Mask, Storage
 from neurosim.view import NkiTensor
 
 Holes = dict[str, Mask]
@@ -91,6 +92,21 @@ def rowwise_holes(target: NkiTensor, masks: Iterable[Mask]) -> Mask:
     for mask in masks:
         rows |= mask.reshape(target.partitions, -1).any(axis=1, keepdims=True)
     return np.repeat(rows, target.free_elements, axis=1).reshape(target.shape)
+
+
+def mark_copies(target: NkiTensor, source: NkiTensor, only: Mask | None) -> None:
+    """Set the states of bytes that were copied: written, or as unwritten as they were, byte by byte.
+
+    With ``only`` (the target's shape), others keep their state.
+    """
+    storage, states = target.allocation.storage, source.allocation.storage.byte_states(source)
+    reach = target.reach if isinstance(target, IndirectTensor) else target
+    under, copies = storage.copies(reach, states.reshape(*target.shape, -1))
+    if isinstance(target, IndirectTensor):
+        target.mark(WRITTEN, None, only)  # of a plane, also who wrote it
+        target.assign(under, copies, only)
+    else:
+        np.copyto(under, copies, where=True if only is None else only[..., None])
 
 
 def first_line(where: tuple[str, ...]) -> str:

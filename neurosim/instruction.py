@@ -25,7 +25,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, NeurosimError, Uninitialized
 from neurosim.handle import NkiInstruction
 from neurosim.holes import Holes as Holes
-from neurosim.holes import check_owners, partly_written
+from neurosim.holes import check_owners, mark_copies, partly_written
 from neurosim.holes import lanewise_holes as lanewise_holes
 from neurosim.holes import rowwise_holes as rowwise_holes
 from neurosim.holes import uninitialized as uninitialized
@@ -172,6 +172,13 @@ class Instruction(ABC):
             if operand is not None and operand.is_written and isinstance(target, NkiTensor):
                 spread[name] = lanewise_holes(target, holes.values())
         return spread
+
+    def moved(self) -> NkiTensor | None:
+        """Return the operand whose elements ``dst`` holds afterwards as they are, in the same order; None for others.
+
+        Such a copy is byte by byte as unwritten as what it is of.
+        """
+        return None
 
     def written(self) -> Holes:
         """Return which elements were written, for operands that are written by predicate; asked after ``execute``.
@@ -454,11 +461,14 @@ class Instruction(ABC):
             else:
                 storage.partly = self.mnemonic, self.leaves_out, count, written.size
                 written = written.reshape(tensor.shape)
-        if isinstance(tensor, IndirectTensor):
+        moved = None if holes is None else self.moved()
+        if moved is not None:
+            mark_copies(tensor, moved, written)
+        elif isinstance(tensor, IndirectTensor):
             tensor.mark(self.state_written, holes, written)
-            return
-        storage.mark(tensor, self.state_written, holes, written)
-        if tensor.allocation.is_planed:
+        else:
+            storage.mark(tensor, self.state_written, holes, written)
+        if tensor.allocation.is_planed and not tensor.is_indirect():
             storage.own(tensor, tensor.allocation.index, written)
 
     def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
@@ -472,7 +482,8 @@ class Instruction(ABC):
             bounding_box(mask),
             partly_written(allocation.storage),
         )
-        if operand.strict or mask.all():
+        is_whole = mask.all() and (self.moved() is not tensor or allocation.storage.is_blank(tensor))
+        if operand.strict or is_whole:
             raise uninitialized(f"{self.mnemonic}: {name} {tensor.describe()}", bounding_box(mask), origin)
         return origin
 

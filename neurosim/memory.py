@@ -1,8 +1,8 @@
 """Storages: bytes, and a shadow that knows which of them were written.
 
 A shadow state is kept per granule (the allocation's element, split to single bytes when a view needs it):
-``UNWRITTEN``, ``HOLE`` for bytes that were written from unwritten ones, ``WRITTEN``, or ``MATMUL`` for PSUM bytes that
-the tensor engine wrote. A storage whose bytes all have one state keeps that state alone, which is the fast path.
+``UNWRITTEN``, ``COPIED`` for bytes that a copy brought from where nobody had written, ``HOLE`` for bytes that were
+computed from unwritten ones, ``WRITTEN``, or ``MATMUL`` for PSUM bytes that the tensor engine wrote. A storage whose bytes all have one state keeps that state alone, which is the fast path.
 
 Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``, "Accumulation mode".
 """
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from neurosim.view import NkiTensor
 
 UNWRITTEN: Final = 0
-HOLE: Final = 1
-WRITTEN: Final = 2
-MATMUL: Final = 3
+COPIED: Final = 1
+HOLE: Final = 2
+WRITTEN: Final = 3
+MATMUL: Final = 4
 
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -161,9 +162,7 @@ class Storage:
     def _materialise(self, tensor: NkiTensor) -> Bytes:
         """Return the shadow, fine enough that ``tensor``'s elements are whole granules."""
         if not tensor.aligned_to(self._granule):
-            if self._shadow is not None:
-                self._shadow = np.repeat(self._shadow, self._granule)
-            self._granule = 1
+            self._split()
         if self._shadow is None:
             count = self.size_bytes // self._granule
             self._shadow = np.zeros(count, np.uint8)
@@ -171,6 +170,12 @@ class Storage:
                 self._shadow.fill(self.state)
             self.state = -1
         return self._shadow
+
+    def _split(self) -> None:
+        """Keep a state per byte from now on."""
+        if self._shadow is not None:
+            self._shadow = np.repeat(self._shadow, self._granule)
+        self._granule = 1
 
     def states(self, tensor: NkiTensor) -> Bytes:
         """Return the shadow states under ``tensor``: its shape, plus an axis when an element has many granules."""
@@ -201,9 +206,24 @@ class Storage:
 
     def travelled(self, tensor: NkiTensor) -> HoleOrigin | None:
         """Return where the holes under ``tensor`` came from, or None where none travelled there."""
-        if self.origin is None or self.state >= UNWRITTEN or not (self.states(tensor) == HOLE).any():
+        if self.origin is None or self.state >= UNWRITTEN:
             return None
-        return self.origin
+        states = self.states(tensor)
+        return self.origin if ((states == HOLE) | (states == COPIED)).any() else None
+
+    def is_computed(self, tensor: NkiTensor) -> bool:
+        """Return whether bytes under ``tensor`` were computed from unwritten ones; copies of them do not count."""
+        return self.state < UNWRITTEN and bool((self.states(tensor) == HOLE).any())
+
+    def is_blank(self, tensor: NkiTensor) -> bool:
+        """Return whether no byte under ``tensor`` was written."""
+        return bool((self.seen(tensor) < WRITTEN).all())
+
+    def byte_states(self, tensor: NkiTensor) -> Bytes:
+        """Return the state of each byte as ``tensor`` sees it: its shape, and an axis for the bytes of an element."""
+        states = self.seen(tensor)
+        states = states if states.ndim > len(tensor.shape) else states[..., None]
+        return np.repeat(states, tensor.dtype.size_bytes // states.shape[-1], axis=-1)
 
     def element_states(self, tensor: NkiTensor) -> npt.NDArray[np.uint8]:
         """Return the lowest state of each element, in the tensor's shape."""
@@ -237,6 +257,17 @@ class Storage:
         masks = [mask if mask is None or states.ndim == mask.ndim else mask[..., None] for mask in (holes, only)]
         after = np.uint8(state) if masks[0] is None else np.where(masks[0], np.uint8(HOLE), np.uint8(state))
         np.copyto(states, after, where=True if masks[1] is None else masks[1])
+
+    def copies(self, tensor: NkiTensor, states: Bytes) -> tuple[Bytes, Bytes]:
+        """Return the states under ``tensor``, and what is to stand there where copies of bytes in ``states`` are.
+
+        Both have one more axis than a tensor, for the granules of an element; ``states`` has one for its bytes.
+        """
+        copies = np.minimum(np.maximum(states, np.uint8(COPIED)), np.uint8(WRITTEN))
+        if not tensor.aligned_to(self._granule) or (copies != copies[..., :1]).any():
+            self._split()
+        under = self.states(tensor)
+        return under if under.ndim > len(tensor.shape) else under[..., None], copies[..., :: self._granule]
 
     def _collapse(self, size_bytes: int, state: int) -> None:
         """Return to the fast path once enough bytes were marked that all may have the same state."""
