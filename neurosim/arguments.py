@@ -182,8 +182,8 @@ def outputs(
 ) -> Any:
     """Return ``returned`` with arrays of the library ``kind`` (specs, without values) in place of tensors.
 
-    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that nobody wrote: that were
-    never stored, or copied from where nobody had written. They are 0. None may be computed from such bytes.
+    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that nobody wrote: never
+    stored, or copied from where nobody had written. They are 0. None may be computed from such bytes.
     ``wider`` gives arrays of what is known of a tensor beyond its bytes.
 
     Raises:

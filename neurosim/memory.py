@@ -2,7 +2,8 @@
 
 A shadow state is kept per granule (the allocation's element, split to single bytes when a view needs it):
 ``UNWRITTEN``, ``COPIED`` for bytes that a copy brought from where nobody had written, ``HOLE`` for bytes that were
-computed from unwritten ones, ``WRITTEN``, or ``MATMUL`` for PSUM bytes that the tensor engine wrote. A storage whose bytes all have one state keeps that state alone, which is the fast path.
+computed from unwritten ones, ``WRITTEN``, or ``MATMUL`` for PSUM bytes that the tensor engine wrote. A storage whose
+bytes all have one state keeps that state alone, which is the fast path.
 
 Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul``, "Accumulation mode".
 """
