@@ -5,10 +5,10 @@ epochs: what lies in different epochs is ordered, and what two cores do in the s
 core ran to its end before the other began. Which bytes meet is decided exactly, from access patterns.
 
 Where both cores store the same, as kernels do where dividing the work is not worth it, their order shows nowhere: a
-write that changes no byte is no race with what the other core has written in the epoch, nor is a core's read of what
-both have written, unless the bytes had other values meanwhile. Nor do writes race where the core that ran last leaves
-the whole tensor as the other had left it: whichever write comes last, it is the same. Without values, writes by one
-line to one place count as equal. What an instruction adds to in place, it also reads.
+write that changes no byte is no race with what the other core has written in the epoch, nor is a core's read of bytes
+that both have written, in one piece or many, unless the bytes had other values meanwhile. Nor do writes race where
+the core that ran last leaves the whole tensor as the other had left it: whichever write comes last, it is the same.
+Without values, writes by one line to one place count as equal. What an instruction adds to in place, it also reads.
 
 The place of an operand with a dynamic address is known at run time only. A run with values notes which rows it chose;
 without values, such accesses are left out.
@@ -17,9 +17,10 @@ without values, such accesses are left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from neurosim.regions import COVERS, Region, candidates, region_of, relation
 from neurosim.work import Handshake
 
 Ints = NDArray[np.int64]
+Marks = NDArray[np.bool_]
 
 
 class _Touch(NamedTuple):
@@ -240,14 +242,69 @@ def _agree(one: _Touch, other: _Touch, touches: _Spans, near: _Near, first_core:
     if one.writes and other.writes:
         return _equal(one, other, touches)
     write, read = (one, other) if one.writes else (other, one)
-    return _steady(read, touches, near[read], first_core) and any(
-        own.core == read.core
-        and own.writes
-        and touches[own][0] < touches[read][0]
-        and _relation(own, read) & COVERS
-        and _equal(write, own, touches)
-        for own in near[read]
-    )
+    own = [
+        touch
+        for touch in near[read]
+        if touch.core == read.core
+        and touch.writes
+        and touches[touch][0] < touches[read][0]
+        and _relation(touch, write)
+        and _equal(write, touch, touches)
+    ]
+    if not own:
+        return False
+    changes = [
+        touch
+        for touch in near[read]
+        if touch.writes and not touch.silent and touch.core == first_core and _relation(touch, read)
+    ]
+    is_quick = _steady(read, touches, changes, first_core) and any(_relation(touch, read) & COVERS for touch in own)
+    return is_quick or _agree_by_bytes(write, read, own, changes, touches, first_core)
+
+
+def _agree_by_bytes(
+    write: _Touch, read: _Touch, own: list[_Touch], changes: list[_Touch], touches: _Spans, first_core: int
+) -> bool:
+    """Return whether of the bytes that are written and read, each is in ``own`` and steady in ``changes``."""
+    bytes_ = _Bytes((write, read, *own, *changes))
+    shared = bytes_.reached_by([write]) & bytes_.reached_by([read])
+    if not bytes_.reached_by(own)[shared].all():
+        return False
+    if read.core == first_core:
+        late = [touch for touch in changes if touches[touch][1] >= touches[read][0]]
+        return not bytes_.reached_by(late)[shared].any()
+    once, again = bytes_.reached_by([]), bytes_.reached_by([])
+    for touch in changes:
+        bytes_.of(touch, again)[...] |= bytes_.of(touch, once) | (touches[touch][0] < touches[touch][1])
+        bytes_.of(touch, once)[...] = True
+    return not again[shared].any()
+
+
+class _Bytes:
+    """Arrays with an entry for each byte that some touches reach, or for each unit of bytes that divides them all.
+
+    A region in HBM is bytes alone, since HBM has no partitions.
+    """
+
+    def __init__(self, touches: Sequence[_Touch]) -> None:
+        self._start = min(touch.offset for touch in touches)
+        lengths = [length for touch in touches for length in (touch.offset - self._start, touch.region.run)]
+        self._unit = gcd(*lengths, *(step for touch in touches for step, _ in touch.region.axes))
+        end = max(touch.offset + touch.region.span for touch in touches)
+        self._size = (end - self._start) // self._unit
+
+    def of(self, touch: _Touch, array: Marks) -> Marks:
+        """Return the part of an array that a touch reaches, a view."""
+        shape = (*(count for _, count in touch.region.axes), touch.region.run // self._unit)
+        strides = (*(step // self._unit for step, _ in touch.region.axes), 1)
+        return np.ndarray(shape, np.bool_, array.data, (touch.offset - self._start) // self._unit, strides)
+
+    def reached_by(self, touches: list[_Touch]) -> Marks:
+        """Return which bytes any of the touches reach."""
+        array = np.zeros(self._size, np.bool_)
+        for touch in touches:
+            self.of(touch, array)[...] = True
+        return array
 
 
 def _equal(one: _Touch, other: _Touch, touches: _Spans) -> bool:
@@ -255,17 +312,12 @@ def _equal(one: _Touch, other: _Touch, touches: _Spans) -> bool:
     return (one.silent or touches[one][1] < touches[other][0]) and (other.silent or touches[other][1] < touches[one][0])
 
 
-def _steady(read: _Touch, touches: _Spans, around: list[_Touch], first_core: int) -> bool:
+def _steady(read: _Touch, touches: _Spans, changes: list[_Touch], first_core: int) -> bool:
     """Return whether the core that ran first gave what is read one value in the epoch, as far as the reader may see.
 
     The other core wrote what stood there at the end, if anything; so a reader that ran first may see the end already,
-    and one that ran second any value that was there meanwhile.
+    and one that ran second any value that was there meanwhile. ``changes`` are all that the first core changed there.
     """
-    changes = [
-        touch
-        for touch in around
-        if touch.writes and not touch.silent and touch.core == first_core and _relation(touch, read)
-    ]
     if read.core == first_core:
         return all(touches[touch][1] < touches[read][0] for touch in changes)
     return all(touches[touch][0] == touches[touch][1] for touch in changes) and not any(

@@ -292,6 +292,53 @@ def test_a_read_may_see_what_stood_there_meanwhile():
     on_two(nobody_reads, DATA.copy())
 
 
+def write_pieces(x, pieces, value=1.0):
+    for rows in pieces:
+        row = nl.ndarray(x[rows].shape, x.dtype)
+        nisa.memset(row, value=value)
+        nl.store(x[rows], row)
+
+
+def test_a_core_may_read_what_it_wrote_in_pieces_as_the_other_did():
+    """nki-library, dynamic_elementwise_add: each core stores all tiles, and copies the whole onto itself."""
+
+    def body(x):
+        write_pieces(x, [slice(0, 4), slice(4, 8), slice(8, 16)])
+        nisa.dma_copy(dst=x, src=x)
+        nl.load(x)
+
+    data = DATA.copy()
+    on_two(body, data)
+    assert (data == 1).all()
+
+
+def test_in_other_pieces_than_the_other_wrote():
+    """Columns on one core and rows on the other; what one of them leaves out is a race."""
+
+    def body(x, last):
+        if nl.program_id(0):
+            write_pieces(x, [slice(0, 5), slice(5, 10), slice(10, last)])
+        else:
+            for columns in (slice(0, 24, 2), slice(1, 24, 2)):
+                row = nl.ndarray((16, 12), x.dtype)
+                nisa.memset(row, value=1.0)
+                nl.store(x[:, columns], row)
+        nl.load(x)
+
+    on_two(lambda x: body(x, 16), DATA.copy())
+    found = caught(lambda x: body(x, 15), DATA.copy() + 1)
+    assert {line[:14] for line in found.numbers} == {"core 0: dma_co", "core 1: dma_co"}
+
+
+def test_pieces_of_another_value_are_a_race():
+    def body(x):
+        write_pieces(x, [slice(0, 8)])
+        write_pieces(x, [slice(8, 16)], value=1.0 + nl.program_id(0))
+        nl.load(x)
+
+    caught(body, DATA.copy())
+
+
 def test_what_is_added_to_in_place_is_read():
     """Core 1 adds zeros, which changes nothing today: it reads what core 0 writes all the same."""
 

@@ -14,6 +14,7 @@ from neurosim.loading import load_module
 
 runs = load_module(Path(__file__).with_name("runs.py"))
 pairs = load_module(Path(__file__).with_name("pairs.py"))
+agreement = load_module(Path(__file__).with_name("agreement.py"))
 LONG = 10_000
 
 
@@ -58,6 +59,12 @@ def check_races(random):
     if error is not None:
         check_words(error, "two cores")
         assert {line[:7] for line in error.numbers} == {"core 0:", "core 1:"}
+
+
+def check_agreement(random):
+    """Run a program whose cores store the same: a read is a race exactly where the reader did not store, too."""
+    is_racing, is_found = agreement.run(random)
+    assert is_found == is_racing
 
 
 def check_forgotten(random):
@@ -107,6 +114,12 @@ def test_races(random):
     check_races(random)
 
 
+@settings(max_examples=60)
+@given(randoms)
+def test_agreement(random):
+    check_agreement(random)
+
+
 @settings(max_examples=20)
 @given(randoms)
 def test_forgotten_meetings(random):
@@ -115,7 +128,7 @@ def test_forgotten_meetings(random):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "check", [check_legal, check_illegal, check_wild, check_two_cores, check_races, check_forgotten]
+    "check", [check_legal, check_illegal, check_wild, check_two_cores, check_races, check_agreement, check_forgotten]
 )
 def test_many(check):
     for seed in range(LONG):
