@@ -7,44 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index as as_int
-from typing import Any, NoReturn
+from typing import Any
 
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.indirect import by_lane, by_scalar
-from neurosim.view import Array, NkiTensor, whole
+from neurosim.unusable import unusable
+from neurosim.view import NkiTensor, whole
 
 Pairs = list[tuple[int, int]]
-
-
-class OutsideTensor(NkiTensor):
-    """A pattern that leaves its tensor: it may be made, since that touches nothing, and each use of it raises.
-
-    Attributes:
-        error: what it raises.
-    """
-
-    __slots__ = ("error",)
-
-    error: OutOfBounds
-
-    def _refuse(self) -> NoReturn:
-        raise OutOfBounds(self.error.what, numbers=self.error.numbers, advice=self.error.advice)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What a signature would keep: an instruction asks for it first."""
-        self._refuse()
-
-    def array(self) -> Array:
-        """Raise the error."""
-        self._refuse()
-
-    def over(self, granules: Array, granule: int) -> Array:
-        """Raise the error."""
-        self._refuse()
-
-    def _with(self, *args: Any, **kwargs: Any) -> NkiTensor:
-        self._refuse()
 
 
 def access_pattern(
@@ -78,9 +48,7 @@ def access_pattern(
             return _static(base, pairs, start, call)
         except OutOfBounds as error:
             shape, steps = tuple(count for _, count in pairs), tuple(step for step, _ in pairs)
-            outside = OutsideTensor(base.allocation, base.dtype, shape, steps, base.partition_axis, 0, 0)
-            outside.error = error
-            return outside
+            return unusable(base, shape, steps, base.partition_axis, error)
     if scalar_offset is not None and vector_offset is not None:
         raise IllegalOperand(
             f"{call}: scalar_offset and vector_offset exclude each other",

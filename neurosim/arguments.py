@@ -21,6 +21,7 @@ from neurosim.naming import default_name
 from neurosim.objects import fields_of, with_fields
 from neurosim.rules import bounding_box
 from neurosim.specs import Spec
+from neurosim.unusable import UnusableTensor
 from neurosim.versions import NKI_0_3
 from neurosim.view import NkiTensor
 
@@ -286,6 +287,8 @@ class _Collector:
 
     def _array(self, tensor: NkiTensor, path: str) -> Any:
         self._kernel.check_allocation(self._name, path, tensor)
+        if isinstance(tensor, UnusableTensor):
+            tensor.refuse()
         if tensor.is_indirect():
             raise IllegalOperand(
                 f"{self._name} returns {tensor.describe()}, whose place is known at run time only",

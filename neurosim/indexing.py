@@ -31,11 +31,17 @@ def indexed(tensor: NkiTensor, key: Any) -> NkiTensor:
         return by_register(tensor, keys)
     shape: list[int] = []
     steps: list[int] = []
-    partition_axis = -1
+    partition_axis, nothing = -1, None
     start_partition, free_offset = tensor.relative_partition, tensor.free_offset
     last_dropped = 1
     for axis, (entry, step) in enumerate(zip(keys, tensor.steps, strict=True)):
         start, extent, stride, dropped = interval(tensor, axis, entry)
+        if not extent and nothing is None:
+            nothing = OutOfBounds(
+                f"{_span(entry, start)} on axis {axis} of {tensor.describe()} selects nothing",
+                numbers=(f"the axis has {tensor.shape[axis]} elements",),
+                advice="slices are not clipped as in NumPy: use min() for the last tile, and skip one of no elements",
+            )
         if axis == tensor.partition_axis:
             start_partition += start * step
             partition_axis = len(shape)
@@ -51,6 +57,10 @@ def indexed(tensor: NkiTensor, key: Any) -> NkiTensor:
     if len(shape) < (2 if tensor.partition_axis >= 0 else 1):
         shape.append(1)
         steps.append(last_dropped)
+    if nothing is not None:
+        from neurosim.unusable import unusable  # which is a view, too
+
+        return unusable(tensor, tuple(shape), tuple(steps), partition_axis, nothing)
     return tensor.patterned(tuple(shape), tuple(steps), partition_axis, start_partition, free_offset)
 
 
@@ -102,6 +112,8 @@ def by_register(tensor: NkiTensor, keys: list[Any]) -> NkiTensor:
     entry, extent, first = keys[axis], tensor.shape[axis], [*keys]
     if isinstance(entry, DynamicSlice):
         size = _as_int(tensor, axis, entry.size)
+        if size < 1:
+            raise OutOfBounds(f"{call}: nl.ds of {size} elements", advice="give at least one element")
         first[axis], entry, extent = slice(0, size), entry.start, extent - size + 1
     else:
         first[axis] = 0
@@ -109,7 +121,7 @@ def by_register(tensor: NkiTensor, keys: list[Any]) -> NkiTensor:
 
 
 def interval(tensor: NkiTensor, axis: int, entry: Any) -> tuple[int, int, int, bool]:
-    """Return (start, extent, stride, whether the axis goes away) of one index."""
+    """Return (start, extent, stride, whether the axis goes away) of one index; a slice of nothing has extent 0."""
     extent = tensor.shape[axis]
     if isinstance(entry, (range, AffineRange)):  # t[nl.affine_range(128), nl.affine_range(512)]
         entry = slice(entry.start, entry.stop, entry.step)
@@ -141,14 +153,21 @@ def _count(tensor: NkiTensor, axis: int, start: int, stop: int, stride: int) -> 
             f"slice step {stride} on axis {axis} of {tensor.describe()}",
             advice="NKI slices have a step of at least 1",
         )
+    if 0 <= stop <= start <= extent:
+        return 0
     if not 0 <= start < stop <= extent:
-        what = "selects nothing" if 0 <= stop <= start <= extent else "leaves the tensor"
         raise OutOfBounds(
-            f"slice {start}:{stop} on axis {axis} of {tensor.describe()} {what}",
+            f"slice {start}:{stop} on axis {axis} of {tensor.describe()} leaves the tensor",
             numbers=(f"the axis has {extent} elements",),
             advice="slices are not clipped as in NumPy: use min() for the last tile",
         )
     return -(-(stop - start) // stride)
+
+
+def _span(entry: Any, start: int) -> str:
+    """Return a slice without an element as text."""
+    stop = entry.stop if isinstance(entry, slice) and entry.stop is not None else start
+    return f"slice {start}:{stop}"
 
 
 def _as_int(tensor: NkiTensor, axis: int, entry: Any) -> int:

@@ -306,9 +306,9 @@ class NkiTensor(NoOperators):
     def __bool__(self) -> bool:
         """Return True: a tensor that is there, as kernels ask of optional ones (``if bias and …``).
 
-        One element alone is refused, since it would be taken for its value, which is not known yet.
+        A tile of one element is refused: it would be taken for its value. One in HBM is not (nki-library's tkg MLP).
         """
-        if self.size == 1:
+        if self.size == 1 and not self.allocation.memory.is_hbm:
             raise IllegalOperand(
                 f"{self.describe()}: a tensor has no truth value while the kernel is built",
                 advice="compare with None, load it into a register, or compute the predicate with an instruction",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import pytest
@@ -31,11 +32,8 @@ def asked(question, shape=(128, 64), dtype=nl.float32, buffer=nl.sbuf):
         (lambda t: t[:, 60:70], "slice 60:70 on axis 1"),
         (lambda t: t[0:129], "slice 0:129 on axis 0"),
         (lambda t: t[:, -65:], "slice -1:64 on axis 1"),
-        (lambda t: t[:, 8:8], "slice 8:8 on axis 1.*selects nothing"),
-        (lambda t: t[:, 9:3], "selects nothing"),
         (lambda t: t[:, nl.ds(60, 5)], "slice 60:65 on axis 1"),
         (lambda t: t[:, nl.ds(-1, 2)], "slice -1:1 on axis 1.*leaves the tensor"),
-        (lambda t: t[:, nl.ds(3, 0)], "slice 3:3 on axis 1.*selects nothing"),
         (lambda t: t.slice(1, 0, 65), "slice 0:65 on axis 1"),
         (lambda t: t.select(1, 64), "index 64 on axis 1"),
         (lambda t: t.permute((0, 1)).slice(2, 0, 1), "axis 2"),
@@ -51,6 +49,48 @@ def test_out_of_bounds(call, message):
     assert f"{__file__.rsplit('/', 1)[-1]}:" in caught.value.where[0]
 
 
+@pytest.mark.parametrize(
+    ("call", "shape", "place"),
+    [
+        (lambda t: t[:, 8:8], (128, 0), "slice 8:8 on axis 1"),
+        (lambda t: t[:, 9:3], (128, 0), "slice 9:3 on axis 1"),
+        (lambda t: t[nl.ds(3, 0)], (0, 64), "slice 3:3 on axis 0"),
+        (lambda t: t[nl.ds(0, 0), 0:0], (0, 0), "slice 0:0 on axis 0"),
+        (lambda t: t[nl.ds(128, 0), 5], (0, 1), "slice 128:128 on axis 0"),
+    ],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda view: nisa.memset(view, 0),
+        lambda view: view[0:1],
+        lambda view: view.expand_dim(1),
+        lambda view: view.ap([[1, 2], [1, 1]]),
+        lambda view: view.view(nl.int32),
+        lambda view: nisa.tensor_copy(dst=nl.ndarray((128, 64), nl.float32, nl.sbuf), src=view),
+    ],
+)
+def test_slices_of_nothing_may_be_made_and_not_used(call, shape, place, use):
+    """nki-library, cross_entropy.py: a core without positions slices its part, and does nothing with it."""
+    assert asked(lambda t: call(t).shape) == shape
+    with pytest.raises(OutOfBounds) as caught:
+        asked(lambda t: use(call(t)) and None)
+    assert f"{place} of t [128, 64] float32 in SBUF selects nothing" in str(caught.value)
+    assert "skip one of no elements" in str(caught.value)
+    assert f"{__file__.rsplit('/', 1)[-1]}:" in caught.value.where[0]
+
+
+@pytest.mark.parametrize("buffer", [nl.sbuf, nl.shared_hbm])
+def test_slices_of_nothing_are_no_output(buffer):
+    with pytest.raises(OutOfBounds, match="selects nothing"):
+        asked(lambda t: t[:, 8:8], buffer=buffer)
+
+
+def test_a_slice_of_nothing_at_a_register_is_refused():
+    with pytest.raises(OutOfBounds, match=r"nl\.ds of 0 elements"):
+        asked(lambda t: nl.fori_loop(0, 4, lambda i: nisa.memset(t[:, nl.ds(i, 0)], 0)))
+
+
 def test_bounds_are_those_of_the_view():
     """Issue triton#10336: an index inside the tensor and outside of the view is an error at the slice."""
     with pytest.raises(OutOfBounds, match=r"slice 500:600 on axis 1 of \[128, 512\] float32 in SBUF, a view of t"):
@@ -60,6 +100,13 @@ def test_bounds_are_those_of_the_view():
 def test_tensors_that_are_there_are_true():
     """``if expert_index:`` asks whether an optional tensor was given (nki-library's kernels do)."""
     assert asked(lambda t: (bool(t), bool(t[0:1]), "yes" if t and None is None else "no")) == (True, True, "yes")
+
+
+def test_a_tensor_of_one_element_in_hbm_is_there():
+    """nki-library, mlp_tkg_constants.py: ``if params.expert_index`` of shape [1, 1]; a tile is asked for its value."""
+    assert asked(lambda t: bool(t), (1, 1), buffer=nl.shared_hbm) is True
+    with pytest.raises(IllegalOperand, match="no truth value"):
+        asked(lambda t: bool(t), (1, 1))
 
 
 def test_ranges_index_as_slices():
