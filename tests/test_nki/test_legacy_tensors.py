@@ -1,5 +1,7 @@
 """Legacy tensors: loads, masks, views, block dimensions, assignment, PSUM, and their errors; against NumPy."""
 
+import functools
+
 import ml_dtypes
 import neuronxcc.nki as nki
 import neuronxcc.nki.compiler as ncc
@@ -473,3 +475,58 @@ def test_grids_that_cannot_be():
             one_of_a_grid[grid]
     with pytest.raises(IllegalOperand, match="axis 1"):
         _kernel(lambda a: nl.program_id(1))[2](numbers(2, 2))
+
+
+def bank_of(banks, idx, pdim_size, fdim_size):
+    return banks[idx], 0, 0
+
+
+def by_place(block, partitions, size_bytes):
+    return block[0], 0, size_bytes
+
+
+@pytest.mark.parametrize("function", [functools.partial(bank_of, banks={(0,): 5, (1,): 2}), by_place])
+def test_a_function_that_places_is_called_by_name_or_by_place(function):
+    """nki-samples, allocated_attention.py: ``functools.partial`` binds the first parameter, so names are the way."""
+
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tiles = nl.ndarray((2, par_dim(16), 8), dtype=np.float32, buffer=ncc.psum.alloc(function))
+        for b in nl.affine_range(2):
+            tiles[b] = nl.copy(nl.load(a[b]))
+        for b in nl.affine_range(2):
+            nl.store(out[b], nl.copy(tiles[b]))
+        return out
+
+    a = numbers(2, 16, 8)
+    np.testing.assert_array_equal(kernel(a), a)
+
+
+def test_a_function_that_places_and_takes_something_else_is_refused():
+    @nki.jit
+    def kernel(a):
+        nl.ndarray((par_dim(16), 8), dtype=np.float32, buffer=ncc.sbuf.alloc(lambda block: (0, 0)))
+
+    with pytest.raises(IllegalOperand, match="give it the parameters idx, pdim_size and fdim_size"):
+        kernel(numbers(16, 8))
+
+
+def test_an_address_that_a_loop_counts_up_is_that_of_its_first_iteration():
+    """The old compiler traced a loop once (nki-samples, allocated_attention.py); this would leave SBUF otherwise."""
+
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        address = 0
+        for b in nl.affine_range(4):
+            size = 60_000
+            for half in nl.affine_range(2):
+                held = nl.ndarray((par_dim(16), 4), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
+                address += size
+                held[...] = nl.load(a[b, :, half * 4 + nl.arange(4)[None, :]])
+                nl.store(out[b, :, half * 4 + nl.arange(4)[None, :]], held)
+        return out
+
+    a = numbers(4, 16, 8)
+    np.testing.assert_array_equal(kernel(a), a)

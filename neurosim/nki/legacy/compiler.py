@@ -8,6 +8,7 @@ Source: NKI 0.1 documentation, ``nki.compiler``.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,7 @@ class Placement:
             return None
 
         def place(block: tuple[int, ...], partitions: int, size_bytes: int) -> tuple[int, int]:
-            found = function(block, partitions, size_bytes)
+            found = _asked(function, self.memory, block, partitions, size_bytes)
             wanted = 3 if self.memory is Memory.psum else 2
             if not isinstance(found, (tuple, list)) or len(found) != wanted:
                 raise IllegalOperand(
@@ -52,6 +53,32 @@ class Placement:
             return int(found[0]), int(found[1])
 
         return place
+
+
+def _asked(
+    function: Callable[..., Any], memory: Memory, block: tuple[int, ...], partitions: int, size_bytes: int
+) -> Any:
+    """Call a kernel's allocation function: by the documented names of its parameters, else by their places.
+
+    By name, since published kernels bind a first parameter of their own by ``functools.partial`` (nki-samples'
+    ``allocated_attention.py``).
+    """
+    names = {"idx": block, "pdim_size": partitions, "fdim_size": size_bytes}
+    try:
+        taken = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin says nothing of its parameters
+        return function(*names.values())
+    for places, keywords in (((), names), (tuple(names.values()), {})):
+        try:
+            taken.bind(*places, **keywords)
+        except TypeError:
+            continue
+        return function(*places, **keywords)
+    raise IllegalOperand(
+        f"{memory.label} allocation: {getattr(function, '__name__', function)!s}{taken} cannot be called with a block "
+        "index, its partitions and its bytes per partition",
+        advice="give it the parameters idx, pdim_size and fdim_size",
+    )
 
 
 def _modulo(base: int, tiles: tuple[int, ...], scale: int, block: tuple[int, ...]) -> int:

@@ -31,10 +31,18 @@ class LoopIndex(int):
 
 @dataclass(slots=True, eq=False)
 class _Loop:
-    """A running ``affine_range``: the numbers of the first write in it, and in its present iteration."""
+    """A running ``affine_range``.
+
+    Attributes:
+        first, current: numbers of the first write in it, and in its present iteration.
+        placed: by call stack, how many tensors were placed there in the present iteration.
+        places: of an outermost loop, by call stack and that count, the place that the first one got.
+    """
 
     first: int
     current: int
+    placed: dict[int, int] = field(default_factory=dict)
+    places: dict[tuple[int, int], Any] = field(default_factory=dict)
 
 
 _LOGGED = 64
@@ -111,12 +119,25 @@ class Tracker:
             for number in numbers:
                 flush()
                 loop.current = self._count
+                loop.placed.clear()
                 yield LoopIndex(number)
             flush()
         finally:
             self._loops.remove(loop)
             if not self._loops:
                 self._writers.clear()  # no loop that is yet to come has these for its own
+
+    def traced(self, stack: int, place: Any) -> Any:
+        """Return the place of a tensor that the call stack ``stack`` allocates: in a loop, as in its first iteration.
+
+        The old compiler traced a loop once, so that ``address += size`` in it adds once (nki-samples'
+        ``allocated_attention.py``, whose addresses would leave SBUF otherwise).
+        """
+        if not self._loops:
+            return place
+        inner, outer = self._loops[-1], self._loops[0]
+        count = inner.placed[stack] = inner.placed.get(stack, 0) + 1
+        return outer.places.setdefault((stack, count), place)
 
     def take(self) -> int:
         """Return a number for a write that belongs here and comes later."""

@@ -71,7 +71,8 @@ def _new(call: str, shape: Sequence[Any], dtype: Any, buffer: Any, name: str, fi
             )
         memory, place = Memory.sbuf, None
         if isinstance(buffer, Placement):
-            memory, place = buffer.memory, buffer.placer(run.kernel.chip)
+            traced = run.tracker.traced(run.kernel.stack(), buffer)
+            memory, place = traced.memory, traced.placer(run.kernel.chip)
         elif isinstance(buffer, Memory):
             memory = buffer
         elif buffer is psum:
