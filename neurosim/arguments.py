@@ -185,6 +185,7 @@ def outputs(
 
     Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that nobody wrote: never
     stored, or copied from where nobody had written. They are 0. None may be computed from such bytes.
+    Where ``partial`` says ``takes_copies = False``, bytes that were never stored alone.
     ``wider`` gives arrays of what is known of a tensor beyond its bytes.
 
     Raises:
@@ -312,7 +313,9 @@ class _Collector:
         _name_output(tensor, self._kernel, path)
         storage = tensor.allocation.storage
         unwritten = storage.unwritten(tensor)
-        is_open = unwritten is not None and not storage.is_computed(tensor) and path in self._partial
+        takes_copies = getattr(self._partial, "takes_copies", True)
+        may_be_open = not storage.is_computed(tensor) if takes_copies else storage.travelled(tensor) is None
+        is_open = unwritten is not None and may_be_open and path in self._partial
         if unwritten is not None and not is_open:
             self.problems.append(_unwritten(tensor, unwritten, self._name, path))
         if not self._kernel.values:

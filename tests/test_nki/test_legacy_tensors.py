@@ -524,8 +524,9 @@ def test_an_address_that_a_loop_counts_up_is_that_of_its_first_iteration():
             for half in nl.affine_range(2):
                 held = nl.ndarray((par_dim(16), 4), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
                 address += size
-                held[...] = nl.load(a[b, :, half * 4 + nl.arange(4)[None, :]])
-                nl.store(out[b, :, half * 4 + nl.arange(4)[None, :]], held)
+                rows, columns = nl.mgrid[0:16, 0:4]
+                held[...] = nl.load(a[b, rows, half * 4 + columns])
+                nl.store(out[b, rows, half * 4 + columns], held)
         return out
 
     a = numbers(4, 16, 8)

@@ -40,10 +40,11 @@ class SpillWarning(UserWarning):
 class _AnyOutput(tuple[str, ...]):
     """Every output, and none by name: the old package returned what a kernel stored in part.
 
-    So does this face, with a warning.
+    So does this face, with a warning. What it stored of unwritten tiles stays an error, as nobody named the output.
     """
 
     __slots__ = ()
+    takes_copies = False
 
     def __contains__(self, path: object) -> bool:
         warn(f"{path} was never fully stored; the rest is 0", UnwrittenOutputWarning)
