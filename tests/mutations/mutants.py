@@ -28,7 +28,7 @@ import nki.language as nl  # isort: skip
 
 VALUES, SURVIVED, PYTHON = "values", "survived", "the kernel's own Python"
 TOLERANCE = 1e-3  # of the largest element
-MAX_LINES = 100_000
+MAX_TURNS = 20_000
 
 Change = Callable[[Any], None]
 """Makes a bug: changes a node of a copy of the tree in place."""
@@ -45,12 +45,17 @@ class Kind:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bug in one kernel; ``node`` and ``turn`` say which of the tree's nodes, and which of the node's bugs."""
+    """One bug in one kernel.
+
+    ``definition``, ``node`` and ``turn`` say in which statement of the file, which of its nodes, and which of the node's
+    bugs.
+    """
 
     target: str
     kind: str
     line: int
     what: str
+    definition: int
     node: int
     turn: int
 
@@ -356,24 +361,24 @@ def mutants(target: str) -> tuple[Mutant, ...]:
     file = target.partition(":")[0]
     reached = _reached(target)
     found = []
-    for index, (line, node) in enumerate(_nodes(tree_of(file))):
-        if line in reached:
-            for kind in KINDS:
-                for turn, (what, _) in enumerate(kind.bugs(node)):
-                    found.append(Mutant(target, kind.name, line, what, index, turn))
+    for place, definition in enumerate(_tree(file).body):
+        for index, (line, node) in enumerate(_nodes(definition)):
+            if line in reached:
+                for kind in KINDS:
+                    for turn, (what, _) in enumerate(kind.bugs(node)):
+                        found.append(Mutant(target, kind.name, line, what, place, index, turn))
     return tuple(found)
 
 
 def fate(mutant: Mutant) -> tuple[str, str]:
     """Run a mutant; return what caught it and the message."""
-    tree = tree_of(mutant.target.partition(":")[0])
-    node = next(node for index, (_, node) in enumerate(_nodes(tree)) if index == mutant.node)
+    definition = _tree(mutant.target.partition(":")[0]).body[mutant.definition]
+    node = next(node for index, (_, node) in enumerate(_nodes(definition)) if index == mutant.node)
     kind = next(kind for kind in KINDS if kind.name == mutant.kind)
     change = next(change for turn, (_, change) in enumerate(kind.bugs(node)) if turn == mutant.turn)
     change(node)
     try:
-        with _watched(mutant.target, _budget()):
-            got = launch(mutant.target, tree)
+        got = launch(mutant.target, definition)
     except KernelError as error:
         lost = "" if any(_path(mutant.target) in place for place in error.where) else "does not say where: "
         return lost + type(error).__name__, str(error)
@@ -385,7 +390,7 @@ def fate(mutant: Mutant) -> tuple[str, str]:
 @cache
 def right(target: str) -> tuple[Any, ...]:
     """Return what the kernel as it is computes."""
-    return launch(target, tree_of(target.partition(":")[0]))
+    return launch(target)
 
 
 def differ(got: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
@@ -396,10 +401,10 @@ def differ(got: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     return any(not np.abs(one - other).max() <= TOLERANCE * np.abs(other).max() for one, other in pairs)
 
 
-def launch(target: str, tree: ast.AST) -> tuple[Any, ...]:
-    _, _, name = target.partition(":")
+def launch(target: str, mutated: ast.stmt | None = None) -> tuple[Any, ...]:
+    """Run a kernel, with a statement of its file in place of the one that stands there."""
+    file, _, name = target.partition(":")
     name, bracket, cores = name.partition("[")
-    path = _path(target)
     namespace: dict[str, Any] = {
         "__name__": "mutated",
         "_padded": _padded,
@@ -407,15 +412,32 @@ def launch(target: str, tree: ast.AST) -> tuple[Any, ...]:
         "_kept": _keeper(),
         "_alone": _alone,
         "_unsent": _unsent,
+        "_turn": _budget(),
     }
-    exec(compile(ast.fix_missing_locations(tree), path, "exec"), namespace)  # type: ignore[arg-type]
+    exec(_code(file), namespace)
+    if mutated is not None:
+        exec(_compiled(file, [mutated]), namespace)
     arrays, options = LAUNCHES[target]
     simulated = neurosim.simulate(namespace[name])
     outputs = (simulated[int(cores[:-1])] if bracket else simulated)(*arrays, **options).outputs
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def tree_of(file: str) -> ast.Module:
+@cache
+def _code(file: str) -> Any:
+    return _compiled(file, _tree(file).body)
+
+
+def _compiled(file: str, statements: list[ast.stmt]) -> Any:
+    """Compile statements of a file; each turn of their loops counts."""
+    module = ast.Module(statements, [])
+    for loop in ast.walk(module):
+        if isinstance(loop, (ast.For, ast.While)):
+            loop.body.insert(0, ast.copy_location(ast.Expr(_expression("_turn()")), loop.body[0]))
+    return compile(ast.fix_missing_locations(module), _path(file), "exec")
+
+
+def _tree(file: str) -> ast.Module:
     """Return a kernel's source, parsed: a tree of its own to change, which is faster made than copied."""
     return ast.parse(_source(file))
 
@@ -436,7 +458,7 @@ def _reached(target: str) -> frozenset[int]:
     """Return the lines in which a statement begins that the launch reaches."""
     lines: set[int] = set()
     with _watched(target, lines.add):
-        right(target)
+        launch(target)
     return frozenset(lines)
 
 
@@ -462,24 +484,23 @@ def _watched(target: str, see: Callable[[int], None]) -> Iterator[None]:
 
 
 class _Endless(Exception):
-    """A mutant that runs far more lines than any kernel here."""
+    """A mutant whose loops turn far more often than those of any kernel here."""
 
 
-def _budget() -> Callable[[int], None]:
-    left = iter(range(MAX_LINES))
+def _budget() -> Callable[[], None]:
+    left = iter(range(MAX_TURNS))
 
-    def see(_: int) -> None:
+    def turn() -> None:
         if next(left, None) is None:
             raise _Endless
 
-    return see
+    return turn
 
 
-def _nodes(tree: ast.Module) -> Iterator[tuple[int, ast.AST]]:
-    """Yield (line of the statement, node) of all nodes of the functions and classes, in order."""
-    for definition in tree.body:
-        if isinstance(definition, (ast.FunctionDef, ast.ClassDef)):
-            yield from _within(definition, definition.body[-1].lineno)
+def _nodes(statement: ast.stmt) -> Iterator[tuple[int, ast.AST]]:
+    """Yield (line of the statement, node) of all nodes of a function or class, in order."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        yield from _within(statement, statement.body[-1].lineno)
 
 
 def _within(statement: ast.stmt, line: int) -> Iterator[tuple[int, ast.AST]]:
