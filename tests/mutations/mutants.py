@@ -47,8 +47,8 @@ class Kind:
 class Mutant:
     """One bug in one kernel.
 
-    ``definition``, ``node`` and ``turn`` say in which statement of the file, which of its nodes, and which of the node's
-    bugs.
+    ``definition``, ``node`` and ``turn`` say in which statement of the file, which of its nodes, and which
+    of that node's bugs it is.
     """
 
     target: str
