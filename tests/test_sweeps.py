@@ -325,6 +325,28 @@ def test_the_kernels_source_is_part_of_the_key(folder):
     assert len({before, helped, digest()}) == 3
 
 
+@pytest.mark.parametrize("place", ["site-packages", "elsewhere"])
+def test_packages_that_cannot_be_looked_into_are_left_out_of_the_key(folder, place):
+    """Of another environment on the path, or one's own: looking for a module of a package runs the package."""
+    package = folder / place / "for_another_machine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('for another machine')\n", encoding="utf-8")
+    sys.path.append(str(folder / place))
+    (folder / "scale.py").write_text(KERNEL + "\ndef later():\n    import for_another_machine.part\n", encoding="utf-8")
+    assert kernel_digest(load_kernel(f"{folder / 'scale.py'}:scale"))
+
+
+@pytest.mark.parametrize(("place", "counts"), [("site-packages", False), ("dist-packages", False), ("lib", True)])
+def test_installed_packages_are_no_part_of_the_key(folder, place, counts):
+    """Wherever they are installed: for one user, or below an environment that takes the system's."""
+    (folder / place).mkdir()
+    (folder / "helping.py").rename(folder / place / "helping.py")
+    sys.path.append(str(folder / place))
+    before = kernel_digest(load_kernel(f"{folder / 'scale.py'}:scale"))
+    (folder / place / "helping.py").write_text("FACTOR = 3.0\n", encoding="utf-8")
+    assert (before != kernel_digest(load_kernel(f"{folder / 'scale.py'}:scale"))) is counts
+
+
 def test_what_a_closure_holds_is_part_of_the_key():
     def made(factor):
         def kernel(x):

@@ -28,6 +28,8 @@ from neurosim.installation import PACKAGES, own_digest
 from neurosim.sweeps.running import Call, packed
 
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_INSTALLED = {"site-packages", "dist-packages"}
+"""What folders are called into which libraries are installed: a user's own ones, those of the system below a venv's."""
 
 
 def key(kernel_digest: str, arguments: Any, chip: Chip, options: Any) -> str:
@@ -95,7 +97,7 @@ def _imported(file: str, package: str | None) -> Iterator[tuple[str, str | None]
             joint = "." if node.module else ""
             names |= {origin, *(f"{origin}{joint}{alias.name}" for alias in node.names)}
     for name in sorted(names):
-        with contextlib.suppress(ImportError, ValueError, AttributeError):
+        with contextlib.suppress(Exception):  # looking for a.b imports a, which may raise anything
             spec = importlib.util.find_spec(name, package)
             if spec is not None and spec.origin is not None:
                 yield spec.origin, spec.parent
@@ -103,7 +105,8 @@ def _imported(file: str, package: str | None) -> Iterator[tuple[str, str | None]
 
 def _is_theirs(file: str) -> bool:
     path = Path(file).resolve()
-    return not any(path.is_relative_to(folder) for folder in (*PACKAGES, *_LIBRARIES))
+    installed = not _INSTALLED.isdisjoint(path.parts)
+    return not installed and not any(path.is_relative_to(folder) for folder in (*PACKAGES, *_LIBRARIES))
 
 
 def _text(file: str) -> bytes | None:
