@@ -17,7 +17,17 @@ from typing import Final, Literal, NamedTuple
 from neurosim.chip import Chip, Scalar
 from neurosim.engines import Engine, Memory
 from neurosim.errors import ConfigurationError, SimulatorBug
-from neurosim.timing.modes import VectorMode, from_psum, is_dense, is_half, psum_count, streams, to_psum, vector_mode
+from neurosim.timing.modes import (
+    VectorMode,
+    from_psum,
+    is_adjacent,
+    is_dense,
+    is_half,
+    psum_count,
+    streams,
+    to_psum,
+    vector_mode,
+)
 from neurosim.work import AccumulatorRead, Control, Handshake, Lanewise, Matmul, Stream
 
 ARRAY_CUTS: Final = 4
@@ -405,7 +415,7 @@ def _scalar_strided(operands: tuple[Stream, ...], chip: Chip, rate: float) -> fl
 def _scalar_move(work: Lanewise, chip: Chip) -> _Cycles:
     """tensor_copy and tensor_scalar: instructions of their own on trn3, with the conditions of Vector's 2x mode."""
     psum = psum_count(work)
-    if is_half(work, chip) and (psum == 0 or (psum == 1 and is_dense(work))):
+    if is_half(work, chip) and (psum == 0 or (psum == 1 and is_adjacent(work))):
         return _scalar_copy(work, chip, chip.scalar.fast_cycles_per_element)
     return _scalar_copy(work, chip, chip.scalar.cycles_per_element)
 

@@ -45,10 +45,10 @@ def _single_source(work: Lanewise, chip: Chip) -> VectorMode:
     """Copy and tensor_scalar: as documented for 16-bit floats, as measured for the rest."""
     psum = psum_count(work)
     if is_half(work, chip):
-        dense = is_dense(work)
-        if psum == 0 and dense:
+        adjacent = is_adjacent(work)
+        if psum == 0 and adjacent:
             return VectorMode.quad
-        if psum == 0 or (psum == 1 and dense):
+        if psum == 0 or (psum == 1 and adjacent):
             return VectorMode.double
     if psum:
         return VectorMode.single
@@ -88,6 +88,11 @@ def to_psum(work: Lanewise) -> bool:
 def is_half(work: Lanewise, chip: Chip) -> bool:
     """Whether all operands have formats that take part in the performance modes: bfloat16, float16, float8 on trn3."""
     return all(stream.dtype in chip.vector.fast_formats for stream in streams(work))
+
+
+def is_adjacent(work: Lanewise) -> bool:
+    """Whether neighbours along the most minor free axis are adjacent in all operands; rows may lie apart."""
+    return all(stream.step_bytes == stream.dtype.size_bytes for stream in streams(work))
 
 
 def is_dense(work: Lanewise) -> bool:

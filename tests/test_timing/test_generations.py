@@ -45,6 +45,17 @@ def test_vector_modes(new_builder, chips, law, formats, expected):
     assert per_chip(new_builder, chips, law, formats) == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("memories", "step_bytes", "expected"),
+    [((SBUF, SBUF), 2, 0.26), ((SBUF, SBUF), 4, 0.5), ((PSUM, SBUF), 2, 0.5), ((PSUM, SBUF), 4, 1)],
+)
+def test_rows_may_lie_apart_in_a_performance_mode_but_not_their_elements(
+    builder, chips, memories, step_bytes, expected
+):
+    passed = cycles(builder, chips["trn2"], "copy", BF16, memories=memories, step_bytes=step_bytes)
+    assert passed == pytest.approx(expected, rel=0.05)
+
+
 @pytest.mark.parametrize("law", ["copy", "tensor_scalar"])
 def test_scalar_moves_two_elements_in_a_cycle_on_trn3(new_builder, chips, law):
     def moved(formats, **options):
