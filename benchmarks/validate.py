@@ -1,12 +1,12 @@
 """The timing model against real chips: published latencies of public kernels, each predicted and compared.
 
-    python benchmarks/validate.py [--public DIR] [--rows TEXT …] [--chip trn2] [--json FILE] [--plot FILE]
+    python benchmarks/validate.py [--public DIR] [--held-out] [--rows TEXT …] [--chip trn2] [--json FILE] [--plot FILE]
 
 Rows are in ``measured_rows.toml``, with where each was published. Without ``--public``, those run that a kernel in
 ``kernels/`` covers. ``DIR`` holds clones of the public repositories at the commits that the file states, each under its
 own name, or ``NAME@COMMIT`` (eight digits) where there are two; a row runs from there where its file is found, byte for
 byte. No values are computed. Each row has a process of its own and a limit of time; a row that does not run is listed
-with the reason.
+with the reason. ``--held-out`` runs those of ``held_out_rows.toml``, which nothing was ever fitted to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import track
-from validation.rows import Row, load_rows
+from validation.rows import HELD_OUT, ROWS, Row, load_rows
 from validation.running import Outcome, run_row
 from validation.statistics import Held, groups
 from validation.tables import console, print_all
@@ -42,11 +42,12 @@ def kind_of(row: Row, public: Path | None, only_own: bool) -> str:
     return "own" if row.own and (public is None or only_own) else "public"
 
 
-def in_a_process(row: Row, public: Path | None, only_own: bool, limit_s: float) -> Outcome:
+def in_a_process(row: Row, public: Path | None, only_own: bool, held_out: bool, limit_s: float) -> Outcome:
     """Run a row by this script in a process of its own."""
     kernel = kind_of(row, public, only_own)
     command = [sys.executable, __file__, "--one", row.id, "--kernel", kernel]
     command += [] if public is None else ["--public", str(public)]
+    command += ["--held-out"] if held_out else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -83,6 +84,7 @@ def main() -> None:
     """Parse options, run the rows, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--public", type=Path, help="a folder of clones, each at its commit")
+    parser.add_argument("--held-out", action="store_true", help="the rows that nothing was fitted to")
     parser.add_argument("--own", action="store_true", help="run our own kernel where there is one, even with --public")
     parser.add_argument("--rows", nargs="*", help="only rows with one of these texts in their id or family")
     parser.add_argument("--chip", help="only rows of this chip")
@@ -93,7 +95,7 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--kernel", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    rows = load_rows()
+    rows = load_rows(HELD_OUT if options.held_out else ROWS)
     if options.one:
         row = next(row for row in rows if row.id == options.one)
         print(json.dumps(run_row(row, options.kernel, options.public).as_json()))
@@ -103,7 +105,13 @@ def main() -> None:
     rows = chosen(rows, options)
     if not rows:
         sys.exit("no row has such a name")
-    run = partial(in_a_process, public=options.public, only_own=options.own, limit_s=options.limit)
+    run = partial(
+        in_a_process,
+        public=options.public,
+        only_own=options.own,
+        held_out=options.held_out,
+        limit_s=options.limit,
+    )
     out = console()
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(track(pool.map(run, rows), "running", total=len(rows), transient=True))

@@ -43,11 +43,13 @@ def held(measured_us, predicted_us, busy=None, **fields):
     return Held(row, Outcome(row.id, "own", predicted_us, busy or {"dma": 1.0}, {"dma": ("queue", 0.0)}))
 
 
-def test_every_row_is_whole():
+@pytest.mark.parametrize(("name", "count"), [("ROWS", 164), ("HELD_OUT", 62)])
+def test_every_row_is_whole(name, count):
+    from validation import rows as module
     from validation.rows import tuplify
 
-    found = rows()
-    assert len({row.id for row in found}) == len(found) == 164
+    found = module.load_rows(getattr(module, name))
+    assert len({row.id for row in found}) == len(found) == count
     engines = {"tensor", "vector", "scalar", "gpsimd", "dma", "latency"}
     for row in found:
         assert row.measured_us > 0
@@ -59,6 +61,13 @@ def test_every_row_is_whole():
         assert len(row.blob) == len(row.commit) == 40
         assert tuplify(row.patches) == row.patches
         assert all((BENCHMARKS.parent / "kernels" / call.file).is_file() for call in row.own)
+
+
+def test_no_row_that_is_held_out_is_among_those_that_figures_were_fitted_to():
+    from validation.rows import HELD_OUT, load_rows
+
+    fitted = {row.id for row in rows()} | {row.blob for row in rows()}
+    assert not any(each.id in fitted or each.blob in fitted for each in load_rows(HELD_OUT))
 
 
 def test_errors_and_medians():
