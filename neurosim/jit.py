@@ -308,6 +308,49 @@ def products_kernel(exact: bool) -> Any:
     return _numba.extending.intrinsic(products)
 
 
+def copying_kernel(size: int, coded: bool) -> Any:
+    """Return what copies ``size`` numbers that lie side by side: ``kernel(source, at, target, target_at)``.
+
+    The target is float32; so is the source unless it is ``coded``: codes of bfloat16, which become float32. Both are
+    flat, contiguous, and long enough, which nobody checks. A loop over so few numbers would check each slice, and LLVM
+    would leave it one number at a time.
+    """
+    if INTERPRETED:
+        return functools.partial(_copy, size, coded)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _copy_code(context, builder, signature.args, arguments, (size, coded))
+        return context.get_dummy_value()
+
+    def copying(_: Any, source: Any, at: Any, target: Any, target_at: Any) -> Any:
+        whole = _numba.types.intp
+        return _numba.types.void(source, whole, target, whole), generate
+
+    return _numba.extending.intrinsic(copying)
+
+
+def _copy(size: int, coded: bool, source: Any, at: int, target: Any, target_at: int) -> None:
+    """Do in NumPy what the compiled kernels do."""
+    values = source[at : at + size]
+    numbers = (values.astype(np.uint32) << 16).view(np.float32) if coded else values
+    target[target_at : target_at + size] = numbers
+
+
+def _copy_code(context: Any, builder: Any, types: Any, arguments: Any, form: tuple[int, bool]) -> None:
+    """Write a copying kernel's code: one vector, which LLVM cuts to the processor's."""
+    size, coded = form
+    ir = llvmlite.ir
+    source, target = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 2))
+    words = ir.VectorType(ir.IntType(32), size)
+    part = ir.VectorType(ir.IntType(16), size) if coded else words
+    place = builder.bitcast(builder.gep(source, [arguments[1]]), part.as_pointer())
+    values = builder.load(place, align=2 if coded else 4)
+    if coded:
+        values = builder.shl(builder.zext(values, words), ir.Constant(words, [16] * size))
+    place = builder.bitcast(builder.gep(target, [arguments[3]]), words.as_pointer())
+    builder.store(values, place, align=4)
+
+
 def _products(left: Any, left_at: int, left_pitch: int, right: Any, right_at: int, right_pitch: int, depth: int,
               sums: Any) -> None:  # fmt: skip
     """Do in NumPy what the compiled kernels do."""

@@ -17,9 +17,9 @@ Product and sum in one instruction (a fused multiply-add) take half the arithmet
 the product exactly the first rounding changes nothing, so that both ways give the same bits. That is so for most
 tiles: factors of 16 and 8 bits, and halves of float32, have 12 significant bits at most, and their product 24. What
 is left is the range. A product is a multiple of the least bits of its factors, which must not be below 2**-149, and
-less than the product of their bounds, which must not be above 2**128. Packing touches every element, so it also sees
-which bits a tile holds and its least and largest magnitude (:func:`products_are_exact`). All other tiles, those with
-an Inf or NaN among them, are multiplied plainly: there a fused result could differ.
+less than the product of their bounds, which must not be above 2**128. A look at every element says which bits a tile
+holds, and its least and largest magnitude (:func:`products_are_exact`). All other tiles, those with an Inf or NaN
+among them, are multiplied plainly: there a fused result could differ.
 """
 
 from __future__ import annotations
@@ -52,10 +52,8 @@ _U16: Final = np.uint32(16)
 _Operand: TypeAlias = tuple[F32Array, U16Array, bool, int]
 """Numbers, or else bfloat16 codes, as one axis; whether it is codes; how many lie from one k to the next."""
 
-#: Columns of a panel: whole tiles of sums for any processor, so that 512 take one panel.
-_BLOCK: Final = 528
-#: Floats from one row of the panel to the next: an odd number of cache lines, so that rows use different cache sets.
-_PITCH: Final = 528
+#: Floats that blocks of columns are apart at most: a cache line or two, or all would use the same sets of a cache.
+_GAP: Final = 32
 #: Floats of the sums, which come first in a workspace.
 _SUMS: Final = 512
 #: Floats in a huge page of memory (2 MiB).
@@ -75,34 +73,69 @@ def _bits(value: np.float32) -> np.uint32:
     return np.float32(value).view(np.uint32)
 
 
+@inlined
+def _seen_too(bits: np.uint32, seen: np.uint32, least: np.uint32, most: np.uint32) -> _Seen:
+    magnitude = np.uint32(bits & _MAGNITUDE)
+    below = np.uint32(magnitude - _UNIT)  # of 0 the largest number
+    return np.uint32(seen | bits), below if below < least else least, magnitude if magnitude > most else most
+
+
 @compiled
-def _pack(operand: _Operand, depth: int, columns: tuple[int, int], padded: int, pitch: int, out: F32Array) -> _Seen:
-    """Copy columns of an operand to ``out[k * pitch + n]``, zeros up to ``padded`` columns; say what they hold."""
+def _look(operand: _Operand, depth: int, first: int, last: int) -> _Seen:
+    """Say what columns ``first`` to ``last`` of an operand hold."""
     single, codes, coded, stride = operand
-    first, last = columns
-    width = last - first
     seen, least, most = _NONE, _ALL, _NONE
     for k in range(depth):
-        row = out[k * pitch : k * pitch + padded]
         start, end = k * stride + first, k * stride + last
         if coded:
             code_row = codes[start:end]
-            for n in range(width):
-                row[n] = np.uint32(np.uint32(code_row[n]) << _U16).view(np.float32)
+            for n in range(last - first):
+                seen, least, most = _seen_too(np.uint32(np.uint32(code_row[n]) << _U16), seen, least, most)
         else:
-            values = single[start:end]
-            for n in range(width):
-                row[n] = values[n]
-        for n in range(width, padded):
-            row[n] = _ZERO
-        for n in range(padded):
-            bits = _bits(row[n])
-            magnitude = np.uint32(bits & _MAGNITUDE)
-            below = np.uint32(magnitude - _UNIT)  # of 0 the largest number
-            seen = np.uint32(seen | bits)
-            least = below if below < least else least
-            most = magnitude if magnitude > most else most
+            row = single[start:end]
+            for n in range(last - first):
+                seen, least, most = _seen_too(_bits(row[n]), seen, least, most)
     return seen, least, most
+
+
+_copy_row = jit.copying_kernel(SUM_ROWS, coded=False)
+_copy_coded_row = jit.copying_kernel(SUM_ROWS, coded=True)
+_copy_columns = jit.copying_kernel(SUM_COLUMNS, coded=False)
+_copy_coded_columns = jit.copying_kernel(SUM_COLUMNS, coded=True)
+
+
+@compiled
+def _pack(operand: _Operand, depth: int, first: int, last: int, block: int, out: F32Array) -> None:
+    """Copy columns of an operand to ``out``, ``block`` of them after each other, zeros where there are no more.
+
+    A block has what the kernel of products reads in its order: ``out[place + k * block + n]``, where the next place is
+    ``_step`` further. That takes a sixth less time than rows of all columns: what is read again is side by side, in
+    fewer lines of the cache. ``block`` is ``SUM_ROWS`` or ``SUM_COLUMNS``.
+    """
+    single, codes, coded, stride = operand
+    step = _step(depth, block)
+    narrow = block == SUM_ROWS
+    for k in range(depth):
+        at, place = k * stride + first, k * block
+        end = k * stride + last
+        while at + block <= end:
+            if coded and narrow:
+                _copy_coded_row(codes, at, out, place)
+            elif coded:
+                _copy_coded_columns(codes, at, out, place)
+            elif narrow:
+                _copy_row(single, at, out, place)
+            else:
+                _copy_columns(single, at, out, place)
+            at, place = at + block, place + step
+        if at < end:
+            for n in range(block):
+                if at + n >= end:
+                    out[place + n] = _ZERO
+                elif coded:
+                    out[place + n] = np.uint32(np.uint32(codes[at + n]) << _U16).view(np.float32)
+                else:
+                    out[place + n] = single[at + n]
 
 
 @compiled
@@ -161,13 +194,15 @@ _multiply_exact_tile = jit.products_kernel(exact=True)
 
 
 @inlined
-def _sizes(depth: int, rows: int) -> tuple[int, int, int]:
-    """Return the floats from one k of weights to the next, and those of weights and of a panel.
+def _step(depth: int, block: int) -> int:
+    """Return how many floats lie from the place of one block of columns to the next one's."""
+    return depth * block // 16 * 16 + _GAP
 
-    A cache line keeps rows in different cache sets.
-    """
-    pitch = (rows + 15) // 16 * 16 + 16
-    return pitch, depth * pitch, depth * _PITCH
+
+@inlined
+def _sizes(depth: int, rows: int) -> tuple[int, int]:
+    """Return the floats of weights and of a panel."""
+    return -(rows // -SUM_ROWS) * _step(depth, SUM_ROWS), _step(depth, SUM_COLUMNS)
 
 
 @compiled
@@ -186,14 +221,12 @@ def _store(sums: F32Array, start: int, out: F32Array, at: int, width: int, overw
 
 
 @compiled
-def _pass(
-    weights: F32Array, at: int, pitch: int, panel: F32Array, panel_at: int, depth: int, exact: bool, sums: F32Array
-) -> None:
-    """Compute a tile of sums from the columns at ``at`` and ``panel_at``; the kernel says what is where."""
+def _pass(weights: F32Array, at: int, panel: F32Array, panel_at: int, depth: int, exact: bool, sums: F32Array) -> None:
+    """Compute a tile of sums from the blocks at ``at`` and ``panel_at``; the kernel says what is where."""
     if exact:
-        _multiply_exact_tile(weights, at, pitch, panel, panel_at, _PITCH, depth, sums)
+        _multiply_exact_tile(weights, at, SUM_ROWS, panel, panel_at, SUM_COLUMNS, depth, sums)
     else:
-        _multiply_tile(weights, at, pitch, panel, panel_at, _PITCH, depth, sums)
+        _multiply_tile(weights, at, SUM_ROWS, panel, panel_at, SUM_COLUMNS, depth, sums)
 
 
 @compiled
@@ -225,31 +258,31 @@ def _tile(
         work: the workspace of this thread.
     """
     several = halved[0] or halved[1]
-    pitch, size, area = _sizes(depth, rows[1] - rows[0])
+    size, area = _sizes(depth, rows[1] - rows[0])
     panel_at = _SUMS + (3 if several else 1) * size
     sums, weights, panel = work[:_SUMS], work[_SUMS:panel_at], work[panel_at:]
-    seen = _pack(stationary, depth, rows, pitch - 16, pitch, weights)
+    seen, panel_seen = _look(stationary, depth, rows[0], rows[1]), _look(moving, depth, columns[0], columns[1])
+    exact = products_are_exact(seen, panel_seen, several)
+    _pack(stationary, depth, rows[0], rows[1], int(SUM_ROWS), weights)
     finite = _halve(weights, size, bool(seen[2] < _EXPONENT)) if several else 0
-    for first in range(columns[0], columns[1], _BLOCK):
-        width = min(_BLOCK, columns[1] - first)
-        padded = -(width // -SUM_COLUMNS) * SUM_COLUMNS
-        panel_seen = _pack(moving, depth, (first, first + width), padded, int(_PITCH), panel)
+    for n in range(columns[0], columns[1], SUM_COLUMNS):
+        width = min(SUM_COLUMNS, columns[1] - n)
+        _pack(moving, depth, n, n + width, int(SUM_COLUMNS), panel)
         panel_finite = _halve(panel, area, bool(panel_seen[2] < _EXPONENT)) if several else 0
-        exact = products_are_exact(seen, panel_seen, several)
-        for n in range(0, width, SUM_COLUMNS):
-            for m in range(0, rows[1] - rows[0], SUM_ROWS):
-                store = overwrite
-                for index in range(0 if several else 3, 4):
-                    low, panel_low = index < 2, index % 2 == 0
-                    if low > halved[0] or panel_low > halved[1]:
-                        continue  # the lower half is 0, and so are all products
-                    left_at = m + (size if low else 0 if index == 3 else finite)
-                    right_at = n + (area if panel_low else 0 if index == 3 else panel_finite)
-                    _pass(weights, left_at, pitch, panel, right_at, depth, exact, sums)
-                    at = (rows[0] + m) * stride + first + n
-                    for i in range(min(SUM_ROWS, rows[1] - rows[0] - m)):
-                        _store(sums, i * SUM_COLUMNS, out, at + i * stride, min(SUM_COLUMNS, width - n), store)
-                    store = False
+        for m in range(0, rows[1] - rows[0], SUM_ROWS):
+            store = overwrite
+            left = m // SUM_ROWS * _step(depth, SUM_ROWS)
+            for index in range(0 if several else 3, 4):
+                low, panel_low = index < 2, index % 2 == 0
+                if low > halved[0] or panel_low > halved[1]:
+                    continue  # the lower half is 0, and so are all products
+                left_at = left + (size if low else 0 if index == 3 else finite)
+                right_at = area if panel_low else 0 if index == 3 else panel_finite
+                _pass(weights, left_at, panel, right_at, depth, exact, sums)
+                at = (rows[0] + m) * stride + n
+                for i in range(min(SUM_ROWS, rows[1] - rows[0] - m)):
+                    _store(sums, i * SUM_COLUMNS, out, at + i * stride, width, store)
+                store = False
 
 
 @parallel
@@ -285,7 +318,7 @@ class _Workspaces(threading.local):
         self.arrays: dict[int, F32Array] = {}
 
     def get(self, count: int, depth: int, rows: int, parts: int) -> F32Array:
-        _, weights, panel = _sizes(depth, rows)
+        weights, panel = _sizes(depth, rows)
         size = _SUMS + parts * (weights + panel)
         work = self.arrays.get(count)
         if work is None or work.shape[1] < size:

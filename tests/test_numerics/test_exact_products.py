@@ -29,10 +29,9 @@ FORMATS = [
 
 
 def seen(values: Any) -> Any:
-    """Return what packing says of the values."""
+    """Return what the values are seen to hold."""
     row = np.atleast_2d(np.asarray(values, np.float32))
-    width, out = row.shape[1], np.empty(matmul._PITCH, np.float32)
-    found = matmul._pack(matmul._operand(row, dtypes.float32), 1, (0, width), width, matmul._PITCH, out)
+    found = matmul._look(matmul._operand(row, dtypes.float32), 1, 0, row.shape[1])
     return tuple(map(np.uint32, found))
 
 
@@ -80,12 +79,12 @@ def test_what_a_fused_result_would_change_is_multiplied_plainly(trap: str) -> No
 @pytest.mark.parametrize("trap", TRAPS)
 def test_the_traps_are_traps(trap: str) -> None:
     left, right = (np.array(side, np.float32) for side in TRAPS[trap])
-    packed = [np.zeros((2, matmul._PITCH), np.float32) for _ in range(2)]
+    packed = [np.zeros((2, block), np.float32) for block in (jit.SUM_ROWS, jit.SUM_COLUMNS)]
     packed[0][:, :1], packed[1][:, :1] = left, right
     sums = [np.empty(matmul._SUMS, np.float32) for _ in range(2)]
     for exact in (False, True):
         weights, panel = (part.reshape(-1) for part in packed)
-        matmul._pass(weights, 0, matmul._PITCH, panel, 0, 2, exact, sums[exact])
+        matmul._pass(weights, 0, panel, 0, 2, exact, sums[exact])
     assert sums[0][0] == reference.matmul_pass(left, right)[0, 0] != sums[1][0]
 
 
