@@ -17,7 +17,7 @@ from neurosim.engines import Engine, Memory
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, lanewise_holes
 from neurosim.lanes import Lanes
 from neurosim.modes import ReduceCmd
-from neurosim.numerics import act, alu
+from neurosim.numerics import act
 from neurosim.program import Access
 from neurosim.rules import Broken, axes_within, column, dtype_in, same_elements, since
 from neurosim.streams import stream
@@ -68,7 +68,7 @@ class Exponential(Instruction, mnemonic="exponential", engines=(Engine.vector,))
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, subtract, take the exponential, sum, round."""
-        values = act.activate("exp", alu.binary("subtract", lanes.f32(self.src), lanes.column(self.max_value)))
+        values = act.activate("exp", lanes.f32(self.src), bias=-lanes.column(self.max_value))
         if self.reduce_cmd is ReduceCmd.idle:
             forget(lanes)
         else:

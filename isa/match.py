@@ -134,13 +134,12 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
         """Widen, search, replace, round."""
         values = lanes.f32(self.data).copy()
         places = search.find(values, lanes.f32(self.vals), descending=True)
-        rows, slots = np.nonzero(places != search.NOT_FOUND)
-        values[rows, places[rows, slots]] = np.float32(self.imm)
-        if self.dst_idx is not None and len(rows) < places.size:
+        missing = search.replace(values, places, self.imm)
+        if self.dst_idx is not None and missing:
             row, slot = np.argwhere(places == search.NOT_FOUND)[0]
             raise UnknownBehavior(
                 f"nc_match_replace8: vals[{row}, {slot}] is not in data, and dst_idx asks where it is",
-                numbers=(f"{places.size - len(rows)} of {places.size} values are not in data",),
+                numbers=(f"{missing} of {places.size} values are not in data",),
                 advice="find indices with nisa.nc_find_index8, which gives all ones for them",
             )
         lanes.put(self.dst, values)

@@ -100,10 +100,11 @@ class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector
 
     def execute(self, lanes: Lanes) -> None:
         """Reduce each output's run of elements."""
+        outer = self.dst.free_elements  # as many, by the rules
         if alu.ALU[self.op.name].kind == "bitvec":
-            lanes.put_bits(self.dst, reduce.reduce_free(self.op.name, lanes.bits(self.data), self._outer()))
+            lanes.put_bits(self.dst, reduce.reduce_free(self.op.name, lanes.bits(self.data), outer))
             return
-        result = reduce.reduce_free(self.op.name, lanes.f32(self.data), self._outer())
+        result = reduce.reduce_free(self.op.name, lanes.f32(self.data), outer)
         lanes.put(self.dst, alu.binary("multiply", result, -1.0) if self.negate else result)
 
     def holes(self, holes: Holes) -> Holes:

@@ -65,10 +65,12 @@ class SelectReduce(RunningMaximum, Instruction, mnemonic="select_reduce", engine
         data = lanes.f32(self.on_true)
         chosen = np.where(self.taken, data, np.asarray(lanes.column(self.on_false), data.dtype))
         result = self.reduce(lanes, chosen)
+        lanes.put(self.dst, chosen)
+        if result is None:
+            return
         taint(lanes, self.on_true, where=self.taken)
         taint(lanes, self.on_false, where=~self.taken)
-        lanes.put(self.dst, chosen)
-        if self.reduce_res is not None and result is not None:
+        if self.reduce_res is not None:
             lanes.put(self.reduce_res, result)
 
     def holes(self, holes: Holes) -> Holes:

@@ -86,6 +86,7 @@ class Instruction(ABC):
     leaves_out: ClassVar[str] = ""
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _tensors: ClassVar[tuple[tuple[str, Operand], ...]] = ()
+    _results: ClassVar[tuple[tuple[str, Operand], ...]] = ()
     _parameters: ClassVar[Callable[[Any], tuple[Any, ...]]]
     _given: ClassVar[Callable[[Any], tuple[Any, ...]]]
     _kinds: ClassVar[dict[tuple[type, ...], Kinds]]
@@ -104,6 +105,7 @@ class Instruction(ABC):
             if field.name != "name"
         )
         cls._tensors = tuple((name, operand) for name, operand in cls._operands if operand is not None)
+        cls._results = tuple((name, operand) for name, operand in cls._tensors if operand.is_written)
         cls._parameters = staticmethod(getter([name for name, operand in cls._operands if operand is None]))
         cls._given, cls._kinds = staticmethod(getter([name for name, _ in cls._operands])), {}
         cls._admits_all = cls.admit is Instruction.admit
@@ -246,9 +248,9 @@ class Instruction(ABC):
             self.execute(lanes)
         written = _ALL if self._writes_all else self.written()
         if written:
-            given = [(name, getattr(self, name), operand) for name, operand in self._tensors]
-            tensors = [entry for entry in given if isinstance(entry[1], NkiTensor)]
-            self._mark_written(kernel, tensors, _ALL, None, written)
+            given = [(name, getattr(self, name), operand) for name, operand in self._results]
+            results = [entry for entry in given if isinstance(entry[1], NkiTensor)]
+            self._mark_written(kernel, results, _ALL, None, written)
         else:
             for tensor in fresh:
                 tensor.allocation.storage.mark(tensor, self.state_written)

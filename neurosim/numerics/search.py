@@ -123,3 +123,31 @@ def find(data: F32Array, values: F32Array, descending: bool) -> NDArray[np.int64
     places = np.empty(values.shape, np.int64)
     _find(plain(data), plain(values), order, places)
     return places
+
+
+@compiled
+def _replace(data: F32Array, places: NDArray[np.int64], value: np.float32) -> int:
+    missing = 0
+    for r in range(places.shape[0]):
+        for s in range(places.shape[1]):
+            place = places[r, s]
+            if place == NOT_FOUND:
+                missing += 1
+            else:
+                data[r, place] = value
+    return missing
+
+
+def replace(data: F32Array, places: NDArray[np.int64], value: float) -> int:
+    """Write a number, rounded to float32, where :func:`find` found values; return how many it did not find.
+
+    Args:
+        data: float32 (P, N), C-contiguous, written in place.
+        places: of :func:`find`.
+        value: the number.
+    """
+    if wide.is_wide(data):
+        rows, slots = np.nonzero(places != NOT_FOUND)
+        data[rows, places[rows, slots]] = np.float32(value)
+        return places.size - len(rows)
+    return int(_replace(data, places, np.float32(value)))
