@@ -37,8 +37,8 @@ PROCESS_BUDGET_S = 1.5
 _ONCE = """
 import sys
 import numpy as np, neurosim
-from neurosim.demo import matmul_inputs
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.demo import matmul_inputs
+from neurosim.shell.loading import load_kernel, packaged_kernel
 kernel = load_kernel(f"{packaged_kernel('matmul.py')}:matmul")
 a_t, b = matmul_inputs(int(sys.argv[1]))
 first, second = (neurosim.profile(kernel, "trn2")(a_t, b).outputs for _ in range(2))

@@ -22,10 +22,10 @@ import neurosim
 from neurosim.chip import Chip
 from neurosim.devices import available
 from neurosim.errors import NeurosimError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.units import percent
 from neurosim.report.units import time as time_text
 from neurosim.report.words import REASONS
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 WIDTH = 100
 """Columns of the tables, whatever the terminal."""

@@ -148,8 +148,8 @@ def peak_of_one_run(size: int) -> float:
 def once(size: int) -> None:
     """Run the simulator once; print the peak memory in MiB."""
     import neurosim
-    from neurosim.demo import matmul_inputs
-    from neurosim.loading import load_kernel, packaged_kernel
+    from neurosim.shell.demo import matmul_inputs
+    from neurosim.shell.loading import load_kernel, packaged_kernel
 
     kernel = load_kernel(f"{packaged_kernel('matmul.py')}:matmul")
     neurosim.profile(kernel, chip="trn2")(*matmul_inputs(size)).report()

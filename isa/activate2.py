@@ -10,21 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from neurosim.accumulators import IDENTITY, begin, check_known, command_rule, reduced_holes, scalar_state, taint
-from neurosim.activations import warn_outside
 from neurosim.chip import Chip
+from neurosim.datapath.accumulators import (
+    IDENTITY,
+    begin,
+    check_known,
+    command_rule,
+    reduced_holes,
+    scalar_state,
+    taint,
+)
+from neurosim.datapath.activations import warn_outside
+from neurosim.datapath.modes import ReduceCmd
+from neurosim.datapath.opcodes import one_of
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, same_dtype, same_elements, since
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Float32s, Lanes
+from neurosim.execution.registers import ACCUMULATOR
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, lanewise_holes
-from neurosim.lanes import Float32s, Lanes
-from neurosim.modes import ReduceCmd
 from neurosim.numerics import act, alu
 from neurosim.numerics.scan import cumulate
-from neurosim.opcodes import one_of
-from neurosim.operators import Operator
 from neurosim.program import Access
-from neurosim.registers import ACCUMULATOR
-from neurosim.rules import Broken, column, same_dtype, same_elements, since
-from neurosim.streams import stream
 from neurosim.work import AccumulatorRead, Lanewise, Work
 
 _PAIRS = "multiply add, multiply subtract, multiply bypass, add bypass, subtract bypass, bypass bypass"

@@ -10,20 +10,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from neurosim import accumulators, dtypes
-from neurosim.activations import warn_outside
+from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath import accumulators
+from neurosim.datapath.activations import warn_outside
+from neurosim.datapath.modes import ReduceCmd
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.holes import lanewise_holes
+from neurosim.execution.holes import lanewise_holes
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.modes import ReduceCmd
 from neurosim.numerics import act, reduce
-from neurosim.operators import Operator
 from neurosim.program import Access
-from neurosim.rules import Broken, column, same_elements
-from neurosim.streams import stream
 from neurosim.work import AccumulatorRead, Lanewise, Work
 
 

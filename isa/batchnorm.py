@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, elements_within, same_partitions
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
-from neurosim.holes import rowwise_holes
+from neurosim.execution.holes import rowwise_holes
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import statistics
-from neurosim.rules import Broken, elements_within, same_partitions
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 FMAX: Final = 512

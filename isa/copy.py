@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, same_elements, same_format
+from neurosim.datapath.streams import stream
 from neurosim.dtypes import float32
 from neurosim.engines import Engine, Memory
-from neurosim.indirect import IndirectTensor
-from neurosim.indirection import ColumnTensor
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.rules import Broken, same_elements, same_format
-from neurosim.streams import stream
+from neurosim.views.indirect import IndirectTensor
+from neurosim.views.indirection import ColumnTensor
 from neurosim.work import Control, Lanewise, Work
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from neurosim import fine
 from neurosim.chip import Chip
+from neurosim.datapath.modes import DmaEngine
+from neurosim.datapath.rules import Broken
+from neurosim.datapath.streams import transfer
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, UnknownBehavior
+from neurosim.execution import fine
+from neurosim.execution.meetings import Meeting, Visit, differ
 from neurosim.instruction import Accumulate, In, Out, Tile, emit
 from neurosim.kernel import Kernel
-from neurosim.meetings import Meeting, Visit, differ
-from neurosim.modes import DmaEngine
-from neurosim.rules import Broken
-from neurosim.streams import transfer
 from neurosim.work import Handshake, Work
 
 _SWAPPED_ELEMENTS = 256

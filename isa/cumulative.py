@@ -10,19 +10,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.accumulators import IDENTITY, begin, command_rule, state, taint
 from neurosim.chip import Chip
+from neurosim.datapath.accumulators import IDENTITY, begin, command_rule, state, taint
+from neurosim.datapath.modes import ReduceCmd
+from neurosim.datapath.opcodes import arithmetic, one_of
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, dtype_in, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.modes import ReduceCmd
 from neurosim.numerics import alu
 from neurosim.numerics.scan import cumulate
-from neurosim.opcodes import arithmetic, one_of
-from neurosim.operators import Operator
 from neurosim.program import Access
-from neurosim.rules import Broken, column, dtype_in, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _START = {**IDENTITY, "subtract": 0.0}

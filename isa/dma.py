@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neurosim.chip import Chip
+from neurosim.datapath.modes import DgeMode, OobMode, member
+from neurosim.datapath.rules import Broken, same_format
+from neurosim.datapath.streams import transfer
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import IllegalOperand, Unsupported
-from neurosim.indirect import IndirectTensor
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.modes import DgeMode, OobMode, member
-from neurosim.rules import Broken, same_format
-from neurosim.streams import transfer
 from neurosim.versions import NKI_0_3
+from neurosim.views.indirect import IndirectTensor
 from neurosim.work import Work
 
 

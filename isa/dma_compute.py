@@ -11,18 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.modes import OobMode
+from neurosim.datapath.opcodes import one_of
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, is_number, mode
+from neurosim.datapath.streams import sum_transfer
 from neurosim.dtypes import bfloat16, float32
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.indirect import IndirectTensor, same_place
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.modes import OobMode
 from neurosim.numerics import alu
-from neurosim.opcodes import one_of
-from neurosim.operators import Operator
-from neurosim.rules import Broken, is_number, mode
-from neurosim.streams import sum_transfer
+from neurosim.views.indirect import IndirectTensor, same_place
 from neurosim.work import Work
 
 MOST: Final = 16

@@ -12,15 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.modes import DgeMode, OobMode, member
+from neurosim.datapath.rules import Broken, same_dtype
 from neurosim.dtypes import uint32
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import Unsupported
-from neurosim.indirect import IndirectTensor
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.modes import DgeMode, OobMode, member
-from neurosim.rules import Broken, same_dtype
 from neurosim.versions import NKI_0_4, NKI_0_6
+from neurosim.views.indirect import IndirectTensor
 from neurosim.work import Transfer, Work
 
 AXES: Final = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}

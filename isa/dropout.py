@@ -12,15 +12,15 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, column, same_dtype, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.registers import RANDOM
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.memory import Mask
 from neurosim.numerics import random
 from neurosim.program import Access
-from neurosim.registers import RANDOM
-from neurosim.rules import Broken, column, same_dtype, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.accumulators import accumulate, command_rule, forget, reduced_holes, state, taint
 from neurosim.chip import Chip
+from neurosim.datapath.accumulators import accumulate, command_rule, forget, reduced_holes, state, taint
+from neurosim.datapath.modes import ReduceCmd
+from neurosim.datapath.rules import Broken, axes_within, column, dtype_in, same_elements, since
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit, lanewise_holes
-from neurosim.lanes import Lanes
-from neurosim.modes import ReduceCmd
 from neurosim.numerics import act
 from neurosim.program import Access
-from neurosim.rules import Broken, axes_within, column, dtype_in, same_elements, since
-from neurosim.streams import stream
 from neurosim.work import AccumulatorRead, Lanewise, Work
 
 _FLOATS = (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16, dtypes.float32)

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, dtype_in, same_dtype, same_elements, same_partitions
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import OutOfBounds
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.rules import Broken, dtype_in, same_dtype, same_elements, same_partitions
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 CORE: Final = 16

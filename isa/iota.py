@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from neurosim.affine import affine_rules, affine_values
 from neurosim.chip import Chip
+from neurosim.datapath.affine import affine_rules, affine_values
+from neurosim.datapath.rules import Broken
+from neurosim.datapath.streams import stream
 from neurosim.dtypes import int32
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import convert
-from neurosim.rules import Broken
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

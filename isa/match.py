@@ -13,14 +13,22 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath.rules import (
+    Broken,
+    axes_within,
+    dtype_in,
+    elements_within,
+    is_number,
+    same_elements,
+    same_partitions,
+)
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.holes import rowwise_holes
+from neurosim.execution.holes import rowwise_holes
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import search
-from neurosim.rules import Broken, axes_within, dtype_in, elements_within, is_number, same_elements, same_partitions
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 EIGHT: Final = search.COUNT

@@ -17,16 +17,10 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.engines import Engine, Memory
-from neurosim.errors import UnknownBehavior
-from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
-from neurosim.lanes import Float32s, Lanes
-from neurosim.memory import MATMUL
-from neurosim.modes import Mode
-from neurosim.numerics import matmul
-from neurosim.rules import Broken, dtype_in, within_bank
-from neurosim.streams import stream
-from neurosim.systolic import (
+from neurosim.datapath.modes import Mode
+from neurosim.datapath.rules import Broken, dtype_in, within_bank
+from neurosim.datapath.streams import stream
+from neurosim.datapath.systolic import (
     accumulate_rule,
     added_to,
     admit_sum,
@@ -39,6 +33,12 @@ from neurosim.systolic import (
     transpose,
     transpose_dtype_rule,
 )
+from neurosim.engines import Engine, Memory
+from neurosim.errors import UnknownBehavior
+from neurosim.execution.lanes import Float32s, Lanes
+from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
+from neurosim.memory import MATMUL
+from neurosim.numerics import matmul
 from neurosim.work import Matmul, Work
 
 EIGHT_BITS: Final = (dtypes.float8_e4m3, dtypes.float8_e5m2)

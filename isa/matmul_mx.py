@@ -1,7 +1,7 @@
 """Multiplication of microscaled (MX) matrices on the tensor engine.
 
 Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``nc_matmul_mx``; ``nki/guides/architecture/
-trainium3_arch.rst``, "Quad-MXFP8/MXFP4 Matmul Performance"; where scales lie: :mod:`neurosim.blocks`.
+trainium3_arch.rst``, "Quad-MXFP8/MXFP4 Matmul Performance"; where scales lie: :mod:`neurosim.datapath.blocks`.
 
 *Assumed*, since no order of sums is public: each value is multiplied by its scale first, which float32 holds exactly
 (but for products beyond its range); then each output takes the products in order, partition by partition, and the
@@ -16,17 +16,11 @@ from typing import Any
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.blocks import block_rules, scale_rows, scale_rules
 from neurosim.chip import Chip
-from neurosim.engines import Engine, Memory
-from neurosim.indirection import ColumnTensor
-from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
-from neurosim.lanes import Float32s, Lanes
-from neurosim.memory import MATMUL
-from neurosim.numerics import matmul, mx
-from neurosim.rules import Broken, access_rules, dtype_in, pattern_depth
-from neurosim.streams import stream
-from neurosim.systolic import (
+from neurosim.datapath.blocks import block_rules, scale_rows, scale_rules
+from neurosim.datapath.rules import Broken, access_rules, dtype_in, pattern_depth
+from neurosim.datapath.streams import stream
+from neurosim.datapath.systolic import (
     accumulate_rule,
     added_to,
     admit_sum,
@@ -37,6 +31,12 @@ from neurosim.systolic import (
     sum_into,
     tiling_rules,
 )
+from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Float32s, Lanes
+from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
+from neurosim.memory import MATMUL
+from neurosim.numerics import matmul, mx
+from neurosim.views.indirection import ColumnTensor
 from neurosim.work import Matmul, Work
 
 

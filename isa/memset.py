@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, as_float, is_number, overflows
+from neurosim.datapath.streams import stream
 from neurosim.dtypes import Kind
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.rules import Broken, as_float, is_number, overflows
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.opcodes import one_of
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import alu, reduce
-from neurosim.opcodes import one_of
-from neurosim.operators import Operator
-from neurosim.rules import Broken
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _OPERATORS = ("add", "average", "maximum", "bitwise_or", "bitwise_and")

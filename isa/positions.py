@@ -16,15 +16,15 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, dtype_in, same_partitions
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.holes import rowwise_holes
+from neurosim.execution.holes import rowwise_holes
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.memory import Mask
 from neurosim.numerics import convert
-from neurosim.rules import Broken, dtype_in, same_partitions
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 CORE: Final = 16

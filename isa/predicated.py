@@ -11,12 +11,12 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, dtype_in, not_both_in_psum, same_dtype, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.memory import Mask
-from neurosim.rules import Broken, dtype_in, not_both_in_psum, same_dtype, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

@@ -2,7 +2,7 @@
 
 Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``quantize_mx``; the scale before NKI 0.5: ``release-notes/
 components/nki.rst``, NKI 0.5.0, "Improvements", and OCP Microscaling Formats (MX) 1.0, 6.3; where scales lie:
-:mod:`neurosim.blocks`.
+:mod:`neurosim.datapath.blocks`.
 
 *Assumed*: values round to nearest even, and saturate, which only the scale before NKI 0.5 lets happen; a scale below
 2**-127 is 2**-127.
@@ -16,16 +16,16 @@ from typing import Final
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.blocks import block_rules, scale_mask, scale_rows, scale_rules, spread
 from neurosim.chip import Chip
+from neurosim.datapath.blocks import block_rules, scale_mask, scale_rows, scale_rules, spread
+from neurosim.datapath.rules import Broken, access_rules, bounding_box, dtype_in, pattern_depth
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.memory import WRITTEN
 from neurosim.numerics import mx
-from neurosim.rules import Broken, access_rules, bounding_box, dtype_in, pattern_depth
-from neurosim.streams import stream
 from neurosim.versions import NKI_0_5
 from neurosim.work import Lanewise, Work
 

@@ -12,17 +12,17 @@ from typing import Any, Final
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.accumulators import MAXIMUM, RunningMaximum, taint
 from neurosim.chip import Chip
+from neurosim.datapath.accumulators import MAXIMUM, RunningMaximum, taint
+from neurosim.datapath.modes import ReduceCmd
+from neurosim.datapath.opcodes import one_of
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, dtype_in, is_number, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Float32s, Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Float32s, Lanes
-from neurosim.modes import ReduceCmd
 from neurosim.numerics import alu
-from neurosim.opcodes import one_of
-from neurosim.operators import Operator
-from neurosim.rules import Broken, column, dtype_in, is_number, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 LOWEST: Final = -3.4028234663852886e38

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import alu
-from neurosim.rules import Broken, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

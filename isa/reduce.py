@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, same_partitions
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import alu, reduce
-from neurosim.operators import Operator
-from neurosim.rules import Broken, same_partitions
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _QUICK = ("add", "maximum")

@@ -13,13 +13,13 @@ from operator import index as as_int
 from typing import Any, ClassVar
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import UnknownBehavior
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.scalar_registers import END, LEAST, NO_NUMBERS, VirtualRegister, allocate
 from neurosim.instruction import In, Instruction, Out, Tile, emit
 from neurosim.kernel import current
-from neurosim.lanes import Lanes
-from neurosim.rules import Broken
-from neurosim.scalar_registers import END, LEAST, NO_NUMBERS, VirtualRegister, allocate
 from neurosim.work import Control, Work
 
 

@@ -1,8 +1,8 @@
 """Random numbers.
 
 Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``rng`` and ``rand2``. Which generator an engine
-has: ``neurosim/registers.py``; what it computes: ``neurosim/numerics/random.py``. Row i of a tile draws from lane i,
-whatever partition the tile begins at (*assumed*), its elements in the order of the access pattern.
+has: ``neurosim/execution/registers.py``; what it computes: ``neurosim/numerics/random.py``. Row i of a tile draws from
+lane i, whatever partition the tile begins at (*assumed*), its elements in the order of the access pattern.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, column, dtype_in, overflows, since
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.registers import RANDOM
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import random
 from neurosim.program import Access
-from neurosim.registers import RANDOM
-from neurosim.rules import Broken, column, dtype_in, overflows, since
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _INTEGERS = (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.uint8, dtypes.uint16, dtypes.uint32)

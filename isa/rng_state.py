@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, axes_within, dtype_in, elements_within, since
+from neurosim.datapath.streams import stream
 from neurosim.dtypes import uint32
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.registers import RANDOM, generator
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import random
 from neurosim.program import Access
-from neurosim.registers import RANDOM, generator
-from neurosim.rules import Broken, axes_within, dtype_in, elements_within, since
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.opcodes import arithmetic
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, not_both_in_psum, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics.scan import scan
-from neurosim.opcodes import arithmetic
-from neurosim.operators import Operator
-from neurosim.rules import Broken, column, not_both_in_psum, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neurosim.affine import affine_rules, affine_values
 from neurosim.chip import Chip
+from neurosim.datapath.affine import affine_rules, affine_values
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, fits_float32, is_number, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.scalar_registers import VirtualRegister
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.operators import Operator
-from neurosim.rules import Broken, fits_float32, is_number, same_elements
-from neurosim.scalar_registers import VirtualRegister
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _COMPARE: dict[str, Any] = {

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from neurosim import dtypes
-from neurosim.accumulators import MAXIMUM, RunningMaximum, taint
 from neurosim.chip import Chip
+from neurosim.datapath.accumulators import MAXIMUM, RunningMaximum, taint
+from neurosim.datapath.modes import ReduceCmd
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, dtype_in, not_both_in_psum, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.memory import Mask
-from neurosim.modes import ReduceCmd
-from neurosim.operators import Operator
-from neurosim.rules import Broken, column, dtype_in, not_both_in_psum, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

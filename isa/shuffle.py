@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, same_dtype
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.memory import Mask
-from neurosim.rules import Broken, same_dtype
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 QUADRANT: Final = 32

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, operator_exists, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.dtypes import float32, int32, uint32
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import alu
-from neurosim.operators import Operator
-from neurosim.rules import Broken, column, operator_exists, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _ON_SCALAR = {("multiply", "add"), ("multiply", None), ("add", None)}

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neurosim.accumulators import IDENTITY, accumulate, command_rule, reduced_holes, state, taint
 from neurosim.chip import Chip
+from neurosim.datapath.accumulators import IDENTITY, accumulate, command_rule, reduced_holes, state, taint
+from neurosim.datapath.modes import ReduceCmd
+from neurosim.datapath.opcodes import known, one_of
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, column, operator_exists, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.dtypes import float32
 from neurosim.engines import Engine, Memory
-from neurosim.holes import lanewise_holes
+from neurosim.execution.holes import lanewise_holes
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.modes import ReduceCmd
 from neurosim.numerics import alu
-from neurosim.opcodes import known, one_of
-from neurosim.operators import Operator
 from neurosim.program import Access
-from neurosim.rules import Broken, column, operator_exists, same_elements
-from neurosim.streams import stream
 from neurosim.work import AccumulatorRead, Lanewise, Work
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neurosim.chip import Chip
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import Broken, not_both_in_psum, operator_exists, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.dtypes import bfloat16, int32, uint32
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
 from neurosim.numerics import alu
-from neurosim.operators import Operator
-from neurosim.rules import Broken, not_both_in_psum, operator_exists, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 _WORDS = (int32, uint32)

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from neurosim.chip import Chip
+from neurosim.datapath.rules import Broken, same_dtype, within_bank
+from neurosim.datapath.streams import stream
+from neurosim.datapath.systolic import multiplies_to_transpose, transpose, transpose_dtype_rule
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.rules import Broken, same_dtype, within_bank
-from neurosim.streams import stream
-from neurosim.systolic import multiplies_to_transpose, transpose, transpose_dtype_rule
 from neurosim.versions import NKI_0_3
 from neurosim.work import Lanewise, Matmul, Work
 

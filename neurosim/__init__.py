@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from neurosim.chip import Chip
     from neurosim.comparison import Diff, diff
     from neurosim.devices import load_chip
+    from neurosim.launch.specs import spec
     from neurosim.result import Result
     from neurosim.run import profile, simulate
-    from neurosim.specs import spec
     from neurosim.sweeps import Sweep, sweep
 
 __all__ = ["Chip", "Diff", "Result", "Sweep", "diff", "load_chip", "precision", "profile", "simulate", "spec", "sweep"]
@@ -33,7 +33,7 @@ _HOMES = {
     "precision": "neurosim.accuracy",
     "profile": "neurosim.run",
     "simulate": "neurosim.run",
-    "spec": "neurosim.specs",
+    "spec": "neurosim.launch.specs",
     "sweep": "neurosim.sweeps",
 }
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim import dtypes
-from neurosim.arrays import kind_of, to_numpy
 from neurosim.chip import Chip
 from neurosim.errors import IllegalOperand
-from neurosim.objects import fields_of
+from neurosim.launch.arrays import kind_of, to_numpy
+from neurosim.launch.objects import fields_of
 from neurosim.program import Frame, Program
 from neurosim.report.places import source_of
 from neurosim.run import Result, Simulated, simulate

@@ -16,7 +16,8 @@ import typer
 
 from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
-from neurosim.command_outputs import (
+from neurosim.errors import ConfigurationError, NeurosimError
+from neurosim.shell.command_outputs import (
     Csv,
     Engines,
     FirstUs,
@@ -31,11 +32,10 @@ from neurosim.command_outputs import (
     check_places,
     check_plot,
 )
-from neurosim.diff_command import diff
-from neurosim.errors import ConfigurationError, NeurosimError
-from neurosim.loading import FORMS, check_call, load_kernel, parse_arguments, refuse_negative_extents
-from neurosim.question_options import Changes, Limits, answer, parsed
-from neurosim.sweep_command import sweep
+from neurosim.shell.diff_command import diff
+from neurosim.shell.loading import FORMS, check_call, load_kernel, parse_arguments, refuse_negative_extents
+from neurosim.shell.question_options import Changes, Limits, answer, parsed
+from neurosim.shell.sweep_command import sweep
 from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import write_json
 
@@ -107,7 +107,7 @@ Throttle = Annotated[
 def demo(json_file: Json = None, chip: ChipName = None) -> None:
     """Run a 2048³ bfloat16 matmul and causal attention over 2048 × 128; check both against float64."""
     check_places(json_file)
-    from neurosim.demo import CASES, run_case
+    from neurosim.shell.demo import CASES, run_case
 
     summaries, failed = [], []
     for case in CASES:

@@ -26,11 +26,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.dependences import Operands
+from neurosim.analysis.dependences import Operands
+from neurosim.analysis.regions import COVERS, Region, candidates, region_of, relation
 from neurosim.errors import DataRace
 from neurosim.memory import SharedWrites
 from neurosim.program import Access, Program, Signature
-from neurosim.regions import COVERS, Region, candidates, region_of, relation
 from neurosim.work import Handshake
 
 Ints = NDArray[np.int64]

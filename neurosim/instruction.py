@@ -18,29 +18,8 @@ from typing import Any, ClassVar, Final, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
-from neurosim import seen
-from neurosim.calls import bug, kept, label_of, made_of_older_call, placed
 from neurosim.chip import Chip
-from neurosim.engines import Engine, Memory
-from neurosim.errors import IllegalOperand, NeurosimError, Uninitialized
-from neurosim.handle import NkiInstruction
-from neurosim.holes import Holes as Holes
-from neurosim.holes import check_owners, mark_copies, partly_written
-from neurosim.holes import lanewise_holes as lanewise_holes
-from neurosim.holes import rowwise_holes as rowwise_holes
-from neurosim.holes import uninitialized as uninitialized
-from neurosim.indirect import IndirectTensor, same_place
-from neurosim.indirection import ColumnTensor, operand_rules, place_rules
-from neurosim.interning import FLOATS, Kinds, Known, freeze, getter, pattern, state_pattern, typed
-from neurosim.kernel import Action, Kernel, current, running
-from neurosim.lanes import Lanes, note_rows, shared_bytes
-from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
-from neurosim.operands import INDEX, USED, Operand
-from neurosim.operands import Accumulate as Accumulate
-from neurosim.operands import In as In
-from neurosim.operands import Out as Out
-from neurosim.program import Access, Signature
-from neurosim.rules import (
+from neurosim.datapath.rules import (
     Broken,
     access_rules,
     bounding_box,
@@ -50,8 +29,29 @@ from neurosim.rules import (
     repeats_only,
     rounds,
 )
+from neurosim.engines import Engine, Memory
+from neurosim.errors import IllegalOperand, NeurosimError, Uninitialized
+from neurosim.execution import seen
+from neurosim.execution.calls import bug, kept, label_of, made_of_older_call, placed
+from neurosim.execution.handle import NkiInstruction
+from neurosim.execution.holes import Holes as Holes
+from neurosim.execution.holes import check_owners, mark_copies, partly_written
+from neurosim.execution.holes import lanewise_holes as lanewise_holes
+from neurosim.execution.holes import rowwise_holes as rowwise_holes
+from neurosim.execution.holes import uninitialized as uninitialized
+from neurosim.execution.interning import FLOATS, Kinds, Known, freeze, getter, pattern, state_pattern, typed
+from neurosim.execution.lanes import Lanes, note_rows, shared_bytes
+from neurosim.execution.operands import INDEX, USED, Operand
+from neurosim.execution.operands import Accumulate as Accumulate
+from neurosim.execution.operands import In as In
+from neurosim.execution.operands import Out as Out
+from neurosim.kernel import Action, Kernel, current, running
+from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
+from neurosim.program import Access, Signature
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
+from neurosim.views.indirect import IndirectTensor, same_place
+from neurosim.views.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.work import Work
 
 _ALL: Final[Holes] = {}

@@ -14,25 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from neurosim import dtypes, seen
-from neurosim.call_stacks import CallStacks
-from neurosim.call_stacks import boundary as boundary
-from neurosim.call_stacks import warn as warn
+from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.cores import Team
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, OutOfBounds
-from neurosim.grids import ALONE, Grid, ProgramId
+from neurosim.execution import seen
+from neurosim.execution.registers import registers_of
+from neurosim.launch.cores import Team
+from neurosim.launch.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, RegisterStorage, SharedWrites, Storage
-from neurosim.naming import default_name
-from neurosim.places import At, Located
 from neurosim.program import Program, StorageInfo
-from neurosim.registers import registers_of
-from neurosim.reshaping import checked_dtype, checked_name, checked_shape, united
-from neurosim.storages import MOST_BYTES
+from neurosim.record.call_stacks import CallStacks
+from neurosim.record.call_stacks import boundary as boundary
+from neurosim.record.call_stacks import warn as warn
+from neurosim.record.naming import default_name
+from neurosim.record.places import At, Located
+from neurosim.record.storages import MOST_BYTES
 from neurosim.versions import NkiVersion
 from neurosim.view import NkiTensor, whole
+from neurosim.views.reshaping import checked_dtype, checked_name, checked_shape, united
 
 _CURRENT: ContextVar[Kernel | None] = ContextVar("neurosim_kernel", default=None)
 
@@ -72,7 +73,7 @@ class Kernel:
         trip: trip of a loop on the device that instructions are in now, -1 outside.
         bodies: what such loops do in a trip, of those whose body is being traced now, outermost first.
         whiles: loops on the device that ``while`` statements run, and whose body is being traced now.
-        lanes: what gives instructions access to values, where it is not :class:`neurosim.lanes.Lanes`.
+        lanes: what gives instructions access to values, where it is not :class:`neurosim.execution.lanes.Lanes`.
         dry: whether instructions are checked and traced only, since the trip that they are in does not happen.
         marks: one per allocation, in order. Only the kernel's own views hold allocations, so that the bytes of a tile
             that no variable holds any more are free, however many tiles a kernel makes.
@@ -375,7 +376,7 @@ class Kernel:
         return self._finish(plane, name, shape, dtype, memory, (partition, start), row_bytes, stack, "plane")
 
     def registers(self, kind: str, engine: Engine) -> RegisterStorage:
-        """Return the storage that stands for registers inside an engine (see :mod:`neurosim.registers`)."""
+        """Return the storage that stands for registers inside an engine (see :mod:`neurosim.execution.registers`)."""
         storage = self._registers.get((kind, engine))
         if storage is None:
             found, lanes = registers_of(kind, engine, self.chip), self.chip.partitions

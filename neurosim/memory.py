@@ -19,11 +19,11 @@ import numpy.typing as npt
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
-from neurosim.naming import label
 from neurosim.program import Frame
+from neurosim.record.naming import label
 
 if TYPE_CHECKING:
-    from neurosim.fine import Fine
+    from neurosim.execution.fine import Fine
     from neurosim.view import NkiTensor
 
 UNWRITTEN: Final = 0
@@ -73,7 +73,7 @@ class Storage:
         partly: of the last result here that was not written as a whole, the instruction, which elements it leaves out
             (empty where a predicate says), how many it wrote and of how many; None where none was.
         held: the bytes, None as long as nobody asked for them.
-        fine: wider values than the bytes hold, in runs that keep any (see :mod:`neurosim.fine`).
+        fine: wider values than the bytes hold, in runs that keep any (see :mod:`neurosim.execution.fine`).
     """
 
     __slots__ = (

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
-from neurosim.storages import StorageInfo as StorageInfo
-from neurosim.storages import Storages as Storages
+from neurosim.record.storages import StorageInfo as StorageInfo
+from neurosim.record.storages import Storages as Storages
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.work import Work
 
@@ -263,24 +263,24 @@ class Program:
 
     def label(self, storage: int) -> str:
         """Return what the kernel's source calls a storage: its name, else the variable that it is assigned to."""
-        from neurosim.naming import label  # reads the kernel's source
+        from neurosim.record.naming import label  # reads the kernel's source
 
         info = self.storages[storage]
         return label(info.name, self.stacks[info.stack])
 
     def listing(self, first: int = 0, last: int | None = None) -> str:
-        """Return the program as text, a line per record: see :mod:`neurosim.listing`."""
-        from neurosim.listing import listing  # what a program can be made into loads when it is asked for
+        """Return the program as text, a line per record: see :mod:`neurosim.record.listing`."""
+        from neurosim.record.listing import listing  # what a program can be made into loads when it is asked for
 
         return listing(self, first, last)
 
     def save(self, path: str | Path) -> None:
-        """Write the program to a file, whole or not at all: see :mod:`neurosim.program_file`.
+        """Write the program to a file, whole or not at all: see :mod:`neurosim.record.program_file`.
 
         Raises:
             ConfigurationError: the file cannot be written.
         """
-        from neurosim.program_file import save
+        from neurosim.record.program_file import save
 
         save(self, path)
 
@@ -291,6 +291,6 @@ class Program:
         Raises:
             ConfigurationError: there is no such file, another version wrote it, or it is broken.
         """
-        from neurosim.program_file import load
+        from neurosim.record.program_file import load
 
         return load(path)

@@ -10,13 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neurosim import seen
-from neurosim.arguments import Arguments, check_same, outputs
-from neurosim.call_stacks import where_raised
-from neurosim.calls import bound as bound_call
+from neurosim.analysis.lifetimes import SPILLS, check_capacity
+from neurosim.analysis.spilling import spill
 from neurosim.chip import Chip
-from neurosim.cores import Cores
-from neurosim.device_loops import check_left
 from neurosim.devices import available, load_chip
 from neurosim.engines import Engine
 from neurosim.errors import (
@@ -26,14 +22,22 @@ from neurosim.errors import (
     IllegalOperand,
     NeurosimError,
 )
-from neurosim.fine_lanes import FineLanes, float32_of
-from neurosim.grids import ALONE, Grid, check_grid, grid_of
+from neurosim.execution import seen
+from neurosim.execution.calls import bound as bound_call
+from neurosim.execution.device_loops import check_left
+from neurosim.execution.fine_lanes import FineLanes, float32_of
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.rounding import Asked, asked, rounding_of
 from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run
-from neurosim.lanes import Lanes
-from neurosim.lifetimes import SPILLS, check_capacity
-from neurosim.no_tensors import no_tensor
+from neurosim.launch.arguments import Arguments, check_same, outputs
+from neurosim.launch.cores import Cores
+from neurosim.launch.grids import ALONE, Grid, check_grid, grid_of
+from neurosim.launch.no_tensors import no_tensor
+from neurosim.launch.schedules import Schedule, add_edges
+from neurosim.launch.settings import VARIABLES, check_environment, is_precise
 from neurosim.program import Program
+from neurosim.record.call_stacks import where_raised
 from neurosim.replay import (
     LIBRARY,
     Launch,
@@ -49,10 +53,6 @@ from neurosim.replay import (
 from neurosim.replay import launch as launch_of
 from neurosim.replay.tape import LanesOf
 from neurosim.result import Result as Result
-from neurosim.rounding import Asked, asked, rounding_of
-from neurosim.schedules import Schedule, add_edges
-from neurosim.settings import VARIABLES, check_environment, is_precise
-from neurosim.spilling import spill
 from neurosim.timing import LaunchOverhead, TimingOptions
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
@@ -126,10 +126,11 @@ def simulate(
             run assumes that instructions with a predicate write everything and that indices are in range, and raises
             where it would need a value.
         precise: with False, values of narrow float formats stay float32 as in the vendor's simulator with
-            ``NKI_PRECISE_FP=0`` (:mod:`neurosim.fine_lanes`), and outputs in such formats are float32 arrays; record
-            and time are the same. By default as that variable says, and precise where it is not set.
+            ``NKI_PRECISE_FP=0`` (:mod:`neurosim.execution.fine_lanes`), and outputs in such formats are float32 arrays;
+            record and time are the same. By default as that variable says, and precise where it is not set.
         rounding: how engines write short float formats, to ``"nearest"`` (ties to even) or ``"stochastic"``
-            (:mod:`neurosim.rounding`); by default as ``NEURON_RT_STOCHASTIC_ROUNDING_EN`` says, else to nearest.
+            (:mod:`neurosim.execution.rounding`); by default as ``NEURON_RT_STOCHASTIC_ROUNDING_EN`` says, else to
+            nearest.
         rounding_seed: of stochastic rounding; by default ``NEURON_RT_STOCHASTIC_ROUNDING_SEED``, else 0.
         partial_outputs: outputs that may stay unwritten in part, as places in what the kernel returns: ``output``,
             ``output[1]``, ``output['key']``. What was never stored is 0.

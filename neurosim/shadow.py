@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neurosim import fine
 from neurosim.dtypes import DType, float32
 from neurosim.engines import Engine
 from neurosim.errors import NeurosimError
+from neurosim.execution import fine
+from neurosim.execution.lanes import Arrange, Lanes, Operands, laid, unlaid
 from neurosim.kernel import Kernel
-from neurosim.lanes import Arrange, Lanes, Operands, laid, unlaid
 from neurosim.memory import Mask
 from neurosim.numerics import wide
 from neurosim.program import Access, Frame

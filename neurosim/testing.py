@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim import dtypes
-from neurosim.arrays import to_numpy
 from neurosim.dtypes import DType, Kind
+from neurosim.launch.arrays import to_numpy
 from neurosim.numerics import convert
 
 Floats = npt.NDArray[np.float64]

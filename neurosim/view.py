@@ -1,9 +1,8 @@
 """Tensors as access patterns: every NKI view is a start and one (step, extent) pair per axis.
 
 Sources: AWS Neuron SDK, ``nki/api/nki/language/__init__.py`` (``NkiTensor``), ``nki-language-guide.rst`` ("Tensor
-Indexing"), ``nki-aps.rst``. On ``.ap`` the first and the last contradict each other: the API text adds ``offset`` to
-the view's own, the deep-dive ignores the view's. neurosim follows the API text, which public kernels that were
-verified on devices rely on.
+Indexing"), ``nki-aps.rst``. On ``.ap`` the first and the last differ: the API text adds ``offset`` to the view's own,
+the deep-dive ignores the view's. neurosim follows the API text, as do public kernels that were verified on devices.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from neurosim import dtypes, seen
-from neurosim.arithmetic import NoOperators
+from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
-from neurosim.indexing import indexed
-from neurosim.reshaping import (
+from neurosim.execution import seen
+from neurosim.views.arithmetic import NoOperators
+from neurosim.views.indexing import indexed
+from neurosim.views.reshaping import (
     an_int,
     checked_dtype,
     ints,
@@ -412,7 +412,7 @@ class NkiTensor(NoOperators):
         """
         axis = self.axis(dim, "select", free_only=isinstance(index, NkiTensor))
         if isinstance(index, NkiTensor):
-            from neurosim.indirect import by_scalar
+            from neurosim.views.indirect import by_scalar
 
             call = f"select({dim}) of {self.describe()}"
             if self.is_indirect():
@@ -531,7 +531,7 @@ class NkiTensor(NoOperators):
         Raises:
             IllegalOperand: patterns that do not fit the shape or each other, or a layout that cannot be merged.
         """
-        from neurosim.rearranging import rearrange  # composed of the views above
+        from neurosim.views.rearranging import rearrange  # composed of the views above
 
         return rearrange(self, src_pattern, dst_pattern, fixed_sizes or {})
 
@@ -566,13 +566,13 @@ class NkiTensor(NoOperators):
             OutOfBounds: the pattern leaves the tensor and is used.
             IllegalOperand: a malformed pattern or index, or a pattern that skips partitions.
         """
-        from neurosim.access_pattern import access_pattern  # patterns are views too
+        from neurosim.views.access_pattern import access_pattern  # patterns are views too
 
         return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Return one row of axis 0 (of an HBM tensor) per index of an SBUF column: [indices, rest of the shape]."""
-        from neurosim.indirect import by_lane
+        from neurosim.views.indirect import by_lane
 
         call = f"vector_select({dim}) of {self.describe()}"
         if self.axis(dim, "vector_select") != 0 or self.is_indirect():
@@ -585,9 +585,9 @@ class NkiTensor(NoOperators):
         """Return [P, num_elem]: elements along the free axes at offsets that an SBUF tile [P, K] holds; on trn3 only.
 
         Each group of G partitions (16; 32 on the tensor engine) takes offset i from row i mod G of its own rows of
-        ``index``, column i div G: ``index.size`` of them by default. See :mod:`neurosim.indirection`.
+        ``index``, column i div G: ``index.size`` of them by default. See :mod:`neurosim.views.indirection`.
         """
-        from neurosim.indirection import by_columns
+        from neurosim.views.indirection import by_columns
 
         return by_columns(self, index, num_elem)
 

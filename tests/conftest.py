@@ -1,6 +1,6 @@
 """Makes ``nki`` importable for every test, and hypothesis repeatable: the same examples on each run and machine.
 
-Tests find kernels by path: ``neurosim.loading.load_kernel(f"{packaged_kernel('matmul.py')}:matmul")``.
+Tests find kernels by path: ``neurosim.shell.loading.load_kernel(f"{packaged_kernel('matmul.py')}:matmul")``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from neurosim.errors import IllegalOperand, OutOfBounds
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 seen_views = load_module(Path(__file__).with_name("seen_views.py"))
 numbers, copied, asked = seen_views.numbers, seen_views.copied, seen_views.asked

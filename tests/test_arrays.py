@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim import arrays
-from neurosim.arguments import Arguments
 from neurosim.errors import IllegalOperand
+from neurosim.launch import arrays
+from neurosim.launch.arguments import Arguments
 
 
 def double(x):

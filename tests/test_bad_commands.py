@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 KERNEL = """
 import nki

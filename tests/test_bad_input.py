@@ -29,7 +29,7 @@ from neurosim.errors import (
     UnknownBehavior,
     UnwrittenOutput,
 )
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 F = np.float32
 here = load_module(Path(__file__).with_name("marked_lines.py")).here

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import typer
 
-from neurosim import cli, demo, loading
-from neurosim.demo import Case
+from neurosim import cli
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_module
+from neurosim.shell import demo, loading
+from neurosim.shell.demo import Case
+from neurosim.shell.loading import load_module
 
 KERNEL = """
 import nki

@@ -18,7 +18,7 @@ from neurosim.comparison.changes import Diff
 from neurosim.comparison.page import NOTEBOOK_LINES
 from neurosim.comparison.why import headline, why_engine, why_line
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 LADDER = str(packaged_kernel("matmul_ladder.py"))
 

@@ -16,7 +16,7 @@ from neurosim.errors import (
     ConfigurationError,
     IllegalOperand,
 )
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 F = np.float32
 two_cores = load_module(Path(__file__).with_name("two_cores.py"))

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.cores import Cores
 from neurosim.errors import (
     CapacityExceeded,
     DataRace,
@@ -27,7 +26,8 @@ from neurosim.errors import (
     Unsupported,
     UnwrittenOutput,
 )
-from neurosim.loading import load_module
+from neurosim.launch.cores import Cores
+from neurosim.shell.loading import load_module
 
 F = np.float32
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurosim import dtypes
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.engines import Engine, Memory
 from neurosim.errors import SimulatorBug
 from neurosim.program import Access, Frame, Pattern, Program, Signature, StorageInfo

@@ -16,8 +16,8 @@ from pathlib import Path
 import ml_dtypes, numpy as np
 import neurosim, nki, nki.isa as nisa, nki.language as nl
 from neurosim import jit
-from neurosim.listing import listing
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.record.listing import listing
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.report.perfetto import write_trace
 
 matmul = load_kernel(f"{packaged_kernel('matmul.py')}:matmul")

@@ -117,7 +117,7 @@ def test_what_is_refused(kernel, message):
 
 
 def test_a_loop_that_never_ends(monkeypatch):
-    monkeypatch.setattr("neurosim.device_loops._MOST_TRIPS", 100)
+    monkeypatch.setattr("neurosim.execution.device_loops._MOST_TRIPS", 100)
     with pytest.raises(IllegalOperand, match=r"nl\.while_loop has made 100 trips"):
         neurosim.simulate(endless)(ROW)
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neurosim
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
+from neurosim.analysis.loops import trips
 from neurosim.errors import CapacityExceeded, IllegalOperand, UnknownBehavior, Unsupported
-from neurosim.loops import trips
 from neurosim.program import Program
 from neurosim.run import reopen
 

@@ -15,8 +15,8 @@ from neurosim import dtypes
 from neurosim.chip import STANDINGS, load
 from neurosim.devices import available, folder, load_chip
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.numerics import act
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing import SCHEDULES, time
 
 CHIPS = ("inf2", "trn1", "trn2", "trn3")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neurosim
-from neurosim.independence import carried, note
+from neurosim.analysis.independence import carried, note
 from neurosim.program import Program
 
 X = np.arange(8 * 16, dtype=np.float32).reshape(8, 16)

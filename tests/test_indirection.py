@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neurosim
-from neurosim.dependences import dependences
+from neurosim.analysis.dependences import dependences
 from neurosim.engines import Engine
 from neurosim.errors import IllegalOperand, OutOfBounds, Uninitialized, UnknownBehavior
 from neurosim.timing.laws import lanewise_cost

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.calls import OlderSpellingWarning
 from neurosim.engines import Engine
 from neurosim.errors import IllegalCall, IllegalOperand, KernelError, NkiValidationError, Uninitialized
-from neurosim.handle import NkiInstruction
+from neurosim.execution.calls import OlderSpellingWarning
+from neurosim.execution.handle import NkiInstruction
 from neurosim.instruction import Instruction
 from neurosim.program import Access
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from neurosim import dtypes
+from neurosim.analysis.lifetimes import check_capacity, lifetimes
+from neurosim.analysis.spills import Traffic, spill_traffic
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded
-from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.program import Access, Frame, Pattern, Program, Signature, StorageInfo
-from neurosim.spills import Traffic, spill_traffic
 
 READ, WRITE, ACCUMULATE = Access
 KIB = 1024

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim import dtypes, listing
-from neurosim.encoding import Word
+from neurosim import dtypes
+from neurosim.datapath.operators import Operator
 from neurosim.engines import Engine, Memory
-from neurosim.loading import load_kernel
-from neurosim.operators import Operator
 from neurosim.program import Access, Frame, Pattern, Program, Signature, StorageInfo
+from neurosim.record import listing
+from neurosim.record.encoding import Word
+from neurosim.shell.loading import load_kernel
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -59,7 +60,7 @@ def test_an_empty_program_has_a_heading() -> None:
 def test_equal_text_under_every_hash_seed(program: Program) -> None:
     script = (
         "import ml_dtypes, numpy as np, neurosim, sys\n"
-        "from neurosim.loading import load_kernel\n"
+        "from neurosim.shell.loading import load_kernel\n"
         "arrays = [np.ones(shape, ml_dtypes.bfloat16) for shape in ((128, 64), (128, 256))]\n"
         "result = neurosim.simulate(load_kernel(sys.argv[1]), chip='trn2')(*arrays)\n"
         "sys.stdout.write(result.program.listing())\n"

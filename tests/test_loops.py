@@ -9,7 +9,7 @@ import nki.language as nl
 import numpy as np
 
 import neurosim
-from neurosim.loops import trips
+from neurosim.analysis.loops import trips
 
 
 def nest(x):

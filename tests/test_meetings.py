@@ -18,7 +18,7 @@ from neurosim.errors import (
     Uninitialized,
     UnknownBehavior,
 )
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 F = np.float32
 two_cores = load_module(Path(__file__).with_name("two_cores.py"))

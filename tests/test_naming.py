@@ -12,8 +12,8 @@ import pytest
 
 import neurosim
 from neurosim.errors import CapacityExceeded, KernelError
-from neurosim.naming import variable
 from neurosim.program import Frame, Program
+from neurosim.record.naming import variable
 
 DATA = np.ones((128, 8), np.float32)
 

@@ -14,7 +14,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import IllegalOperand, NeurosimError
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 F = np.float32
 here = load_module(Path(__file__).with_name("marked_lines.py")).here

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.chip import Chip
-from neurosim.dependences import Dependence, dependences
+from neurosim.datapath.rules import Broken, column, not_both_in_psum, same_elements
+from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, Uninitialized
-from neurosim.handle import NkiInstruction
+from neurosim.execution.handle import NkiInstruction
+from neurosim.execution.lanes import Lanes
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.lanes import Lanes
-from neurosim.listing import listing
+from neurosim.record.listing import listing
 from neurosim.report.perfetto import write_trace
-from neurosim.rules import Broken, column, not_both_in_psum, same_elements
-from neurosim.streams import stream
 from neurosim.work import Lanewise, Work
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import IllegalOperand
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 NARROW = (nl.bfloat16, nl.float16, nl.tfloat32, nl.float8_e4m3, nl.float8_e5m2)
 BETWEEN = np.float32(1.0 + 2.0**-20)

@@ -23,14 +23,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import neurosim
-from neurosim import encoding, listing, program_file
-from neurosim.encoding import Malformed, Word
+from neurosim.analysis.loops import trips
 from neurosim.errors import ConfigurationError, NeurosimError
-from neurosim.loading import load_kernel, packaged_kernel
-from neurosim.loops import trips
 from neurosim.program import Program, Signature
+from neurosim.record import encoding, listing, program_file
+from neurosim.record.encoding import Malformed, Word
 from neurosim.report.summary import summary
 from neurosim.run import reopen
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing import time
 
 GOLDEN = Path(__file__).parent / "golden"

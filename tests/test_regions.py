@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurosim import dtypes
-from neurosim.engines import Memory
-from neurosim.program import Access, Pattern
-from neurosim.regions import (
+from neurosim.analysis.regions import (
     COVERED,
     COVERS,
     MEETS,
@@ -21,6 +19,8 @@ from neurosim.regions import (
     region_of,
     relation,
 )
+from neurosim.engines import Memory
+from neurosim.program import Access, Pattern
 
 DTYPES = (dtypes.float8_e5m2, dtypes.bfloat16, dtypes.float32)
 

@@ -248,7 +248,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file(
 
 ALLOWED = {
     "neurosim/writing.py",  # beside the file, and then in its place
-    "neurosim/program_file.py",  # members of an archive that is written so
+    "neurosim/record/program_file.py",  # members of an archive that is written so
     "neurosim/sweeps/journal.py",  # a line at a time, and half a line is passed over
     "neurosim/manual/__main__.py",  # pages that git keeps
 }

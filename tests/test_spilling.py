@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
+from neurosim.analysis.spilling import spill
+from neurosim.analysis.spills import Traffic
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded
-from neurosim.spilling import spill
-from neurosim.spills import Traffic
 from neurosim.timing import time
 from neurosim.work import Transfer
 

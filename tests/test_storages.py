@@ -9,7 +9,7 @@ import pytest
 
 from neurosim import dtypes
 from neurosim.engines import Memory
-from neurosim.storages import StorageInfo, Storages, default_name
+from neurosim.record.storages import StorageInfo, Storages, default_name
 
 TILE = StorageInfo("sbuf_3", Memory.sbuf, (128, 512), dtypes.bfloat16, 128, 1024, 7, "tile")
 NAMES = (

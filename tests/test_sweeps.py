@@ -24,7 +24,7 @@ from joblib._parallel_backends import LokyBackend
 import neurosim
 from neurosim import cli
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel
+from neurosim.shell.loading import load_kernel
 from neurosim.sweeps.journal import FORMAT, Journal
 from neurosim.sweeps.keys import kernel_digest
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.errors import CapacityExceeded
 
 TESTS = Path(__file__).resolve().parent

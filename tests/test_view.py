@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import neurosim
 from neurosim.errors import IllegalOperand
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 MEMORIES = (nl.shared_hbm, nl.sbuf, nl.psum)
 

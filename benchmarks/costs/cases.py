@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 import neurosim
-from neurosim.demo import matmul_inputs
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.demo import matmul_inputs
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 Action = Callable[[], Any]
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 IMPORT: Final = "import neurosim"
 SMALL: Final = (
     "import neurosim\n"
-    "from neurosim.demo import matmul_inputs\n"
-    "from neurosim.loading import load_kernel, packaged_kernel\n"
+    "from neurosim.shell.demo import matmul_inputs\n"
+    "from neurosim.shell.loading import load_kernel, packaged_kernel\n"
     "kernel = load_kernel(f\"{packaged_kernel('matmul.py')}:matmul\")\n"
     "neurosim.profile(kernel, chip='trn2', replay=False)(*matmul_inputs(512)).report()\n"
 )

@@ -111,7 +111,7 @@ def numpy_float32(case: Case) -> Callable[[], Any]:
 def neurosim(case: Case, *, replay: bool = False) -> Callable[[], Any]:
     """Values, checks and timeline of the kernels in ``kernels/``; each time a run of the kernel's Python."""
     from neurosim import profile
-    from neurosim.loading import load_kernel, packaged_kernel
+    from neurosim.shell.loading import load_kernel, packaged_kernel
 
     kernel = load_kernel(f"{packaged_kernel(f'{case.maths}.py')}:{case.maths}")
     arrays = case.inputs

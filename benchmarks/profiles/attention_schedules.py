@@ -19,9 +19,9 @@ from rich.table import Table
 
 import neurosim
 from neurosim.errors import NeurosimError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.units import percent, time
 from neurosim.report.words import words
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 WIDTH = 110
 COMPUTE = ("tensor", "vector", "scalar", "gpsimd")

@@ -19,9 +19,9 @@ from rich.table import Table
 
 import neurosim
 from neurosim.errors import NeurosimError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.picture import new_figure, write_figure
 from neurosim.report.units import binary, digits, percent, time
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 WIDTH = 100
 

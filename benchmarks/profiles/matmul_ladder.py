@@ -17,10 +17,10 @@ from rich.table import Table
 
 import neurosim
 from neurosim.errors import NeurosimError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.picture import new_figure, write_figure
 from neurosim.report.units import decimal, digits, percent, time
 from neurosim.report.words import words
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 RUNGS = ("matmul_tiled", "matmul_hoisted", "matmul_blocked_free", "matmul_blocked")
 WIDTH = 110

@@ -18,8 +18,8 @@ from validation.sources import Absent, own_kernel, public_kernels
 import neurosim
 from neurosim.chip import Chip
 from neurosim.engines import Engine
-from neurosim.loading import parse_arguments
 from neurosim.program import Program
+from neurosim.shell.loading import parse_arguments
 from neurosim.timing import Op, Timeline
 from neurosim.timing import time as time_program
 from neurosim.work import Transfer

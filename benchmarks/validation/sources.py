@@ -12,7 +12,7 @@ from typing import Any
 
 from validation.rows import Call, Row
 
-from neurosim.loading import load_kernel, load_module, packaged_kernel
+from neurosim.shell.loading import load_kernel, load_module, packaged_kernel
 
 PREAMBLES = {
     "nki": "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n",

@@ -22,9 +22,9 @@ from neurosim import devices, dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import ConfigurationError, Unsupported
+from neurosim.execution.operands import Operand
 from neurosim.instruction import Instruction
 from neurosim.nki import _catalogue, isa, language
-from neurosim.operands import Operand
 
 SHAPE: Final = (32, 16)
 """Of a tile that the examples say nothing about."""

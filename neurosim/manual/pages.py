@@ -15,11 +15,11 @@ from neurosim.chip import Chip
 from neurosim.devices import available, folder, load_chip
 from neurosim.engines import Memory
 from neurosim.errors import NeurosimError
+from neurosim.execution.operands import Operand
 from neurosim.manual.calls import Call, Tile, declaration, examples, operands, say
 from neurosim.manual.refusals import Refusal, Rule, refusals
 from neurosim.manual.trials import attempt, chips
 from neurosim.nki import _catalogue, isa
-from neurosim.operands import Operand
 from neurosim.program import Access
 
 INDEX: Final = "README.md"

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from neurosim import dtypes
 from neurosim.chip import Chip
+from neurosim.datapath.operators import Operator
 from neurosim.devices import folder
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, NeurosimError
 from neurosim.manual.calls import Call, Tile, declaration, examples, operands
 from neurosim.manual.trials import attempt
 from neurosim.nki import language
-from neurosim.operators import Operator
 
 _RULES: Final = "Iterator[Broken | None]"
 """What a function that yields rules is annotated with."""
@@ -72,7 +72,7 @@ class Refusal:
 def rules() -> tuple[Rule, ...]:
     """Return every rule of the instructions, and of the functions that they share."""
     root = folder().parent.parent
-    files = [*sorted((root / "isa").glob("*.py")), *sorted((root / "neurosim").glob("*.py"))]
+    files = [*sorted((root / "isa").glob("*.py")), *sorted((root / "neurosim").rglob("*.py"))]
     return tuple(rule for file in files for rule in _rules_of(file, root))
 
 

@@ -14,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim.chip import Chip
-from neurosim.cores import Mirror
 from neurosim.devices import available, load_chip
 from neurosim.dtypes import DType, Kind
 from neurosim.engines import Engine, Memory
 from neurosim.errors import NeurosimError
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.scalar_registers import allocate
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel, boundary, run
-from neurosim.lanes import Lanes
+from neurosim.launch.cores import Mirror
 from neurosim.manual.calls import Call, Tile, operands
 from neurosim.memory import UNWRITTEN, WRITTEN
 from neurosim.nki import _catalogue
 from neurosim.program import Access, Program
-from neurosim.scalar_registers import allocate
 from neurosim.timing import time
 from neurosim.view import NkiTensor
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from neurosim.devices import folder, load_chip
 from neurosim.errors import IllegalOperand
-from neurosim.grids import ALONE, Grid, grid_of, on_cores
 from neurosim.kernel import running
+from neurosim.launch.grids import ALONE, Grid, grid_of, on_cores
+from neurosim.launch.schedules import Schedule
 from neurosim.nki import collectives as collectives
 from neurosim.nki._measuring import check_options, measured
 from neurosim.nki._missing import missing
 from neurosim.run import Simulated
 from neurosim.run import simulate as _simulate
-from neurosim.schedules import Schedule
 
 try:
     from neurosim.nki import dtype as dtype

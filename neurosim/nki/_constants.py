@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from neurosim import dtypes, seen
+from neurosim import dtypes
 from neurosim.dtypes import uint8
 from neurosim.errors import IllegalOperand
+from neurosim.execution import seen
 from neurosim.kernel import current
 from neurosim.memory import array_bytes
 from neurosim.nki import isa

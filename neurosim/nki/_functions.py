@@ -22,6 +22,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import is_number
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalCall, IllegalOperand, Unsupported
@@ -30,8 +32,6 @@ from neurosim.nki import _sequences, isa
 from neurosim.nki._tiles import combined, dtype_of, new, precise, scaled, spread, tile_of
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
-from neurosim.operators import Operator
-from neurosim.rules import is_number
 from neurosim.versions import NKI_0_5, NKI_0_6
 from neurosim.view import NkiTensor
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from neurosim.datapath.rules import is_number
 from neurosim.errors import ConfigurationError, IllegalOperand, KernelError, Unsupported
 from neurosim.kernel import running
-from neurosim.rules import is_number
 from neurosim.run import Result, profile
 from neurosim.writing import write_json
 

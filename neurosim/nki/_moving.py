@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from operator import index as as_int
 from typing import Any, Final
 
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import is_number
 from neurosim.dtypes import bfloat16, float16, float32, uint8, uint32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, UnknownBehavior
 from neurosim.nki import isa
 from neurosim.nki._tiles import cast, dtype_of, new, scaled, spread, tile_of
-from neurosim.operators import Operator
-from neurosim.rules import is_number
 from neurosim.view import NkiTensor
 
 _QUADRANT: Final = 32

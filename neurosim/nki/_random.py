@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from neurosim import dtypes
+from neurosim.datapath.operators import Operator
 from neurosim.engines import Memory
 from neurosim.kernel import current
 from neurosim.nki import isa
 from neurosim.nki._tiles import tile_of
-from neurosim.operators import Operator
 from neurosim.view import NkiTensor
 
 _COLUMNS: Final = 2048

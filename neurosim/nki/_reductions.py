@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import is_number
 from neurosim.dtypes import DType, float32
 from neurosim.errors import IllegalOperand
 from neurosim.nki import isa
 from neurosim.nki._moving import broadcast_to
 from neurosim.nki._tiles import activated, combined, dtype_of, fused, last_axes, new, scaled, spread, tile_of
-from neurosim.operators import Operator
-from neurosim.rules import is_number
 from neurosim.view import NkiTensor
 
 

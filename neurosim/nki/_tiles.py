@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from neurosim import dtypes
+from neurosim.datapath.operators import Operator
 from neurosim.dtypes import DType, float32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.kernel import current
 from neurosim.nki import isa
-from neurosim.operators import Operator
-from neurosim.reshaping import checked_dtype
 from neurosim.view import NkiTensor
+from neurosim.views.reshaping import checked_dtype
 
 
 def new(shape: Sequence[int], dtype: DType, memory: Memory = Memory.sbuf) -> NkiTensor:

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.kernel import current
+from neurosim.launch.objects import NKIObject
 from neurosim.nki._missing import missing
-from neurosim.objects import NKIObject
 
 Tensors = Sequence[Any]
 __all__ = [

@@ -9,10 +9,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from neurosim import seen
-from neurosim.device_loops import dynamic_range as dynamic_range
-from neurosim.device_loops import fori_loop as fori_loop
-from neurosim.device_loops import while_loop as while_loop
 from neurosim.dtypes import bfloat16 as bfloat16
 from neurosim.dtypes import bool_ as bool_
 from neurosim.dtypes import float4_e2m1fn_x4 as float4_e2m1fn_x4
@@ -33,10 +29,13 @@ from neurosim.dtypes import uint16 as uint16
 from neurosim.dtypes import uint32 as uint32
 from neurosim.engines import Memory as MemoryRegion
 from neurosim.errors import IllegalOperand
-from neurosim.grids import NeuronCores
-from neurosim.indexing import DynamicSlice
-from neurosim.iterations import iterations
+from neurosim.execution import seen
+from neurosim.execution.device_loops import dynamic_range as dynamic_range
+from neurosim.execution.device_loops import fori_loop as fori_loop
+from neurosim.execution.device_loops import while_loop as while_loop
 from neurosim.kernel import current
+from neurosim.launch.grids import NeuronCores
+from neurosim.launch.objects import NKIObject as NKIObject
 from neurosim.nki import isa
 from neurosim.nki._constants import fill_hbm
 from neurosim.nki._constants import shared_constant as shared_constant
@@ -69,9 +68,10 @@ from neurosim.nki._sequences import negative as negative
 from neurosim.nki._sequences import tan as tan
 from neurosim.nki._sequences import trunc as trunc
 from neurosim.nki._tile_size import TileSize
-from neurosim.objects import NKIObject as NKIObject
-from neurosim.ranges import AffineRange
+from neurosim.record.iterations import iterations
 from neurosim.view import NkiTensor as NkiTensor
+from neurosim.views.indexing import DynamicSlice
+from neurosim.views.ranges import AffineRange
 
 sbuf = MemoryRegion.sbuf
 psum = MemoryRegion.psum
@@ -175,7 +175,8 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> AffineRange:
     """Return a range whose loop is unrolled and says that its iterations are independent.
 
-    They run in order; iterations that depend on each other are a note in the report (:mod:`neurosim.independence`).
+    They run in order; iterations that depend on each other are a note in the report
+    (:mod:`neurosim.analysis.independence`).
     """
     return AffineRange(sequential_range(start, stop, step), iterations)
 

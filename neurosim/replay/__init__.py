@@ -1,10 +1,10 @@
 """Recorded programs replay: on new inputs of the same shapes, kernels skip their Python if nothing depends on values.
 
 A launch has a key: all that the kernel's Python can see (:mod:`neurosim.replay.tokens`), the chip's figures, the
-options and the environment. A run that did nothing which depends on values (:mod:`neurosim.seen`) leaves a recording
-under its key, if the key is the same after it: a kernel that changes a list it holds has another. The next launch with
-this key executes the record (:mod:`neurosim.replay.tape`). Where anything is in doubt the kernel's Python runs; so it
-does when a replay raises, so that errors are those of a run.
+options and the environment. A run that did nothing which depends on values (:mod:`neurosim.execution.seen`) leaves a
+recording under its key, if the key is the same after it: a kernel that changes a list it holds has another. The next
+launch with this key executes the record (:mod:`neurosim.replay.tape`). Where anything is in doubt the kernel's Python
+runs; so it does when a replay raises, so that errors are those of a run.
 """
 
 from __future__ import annotations

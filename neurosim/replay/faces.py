@@ -1,7 +1,7 @@
 """The names of ``nki``, by the objects that they stand for: what kernels may call without being looked into.
 
 What these do depends on their arguments and on the running kernel; where it depends on values, they note it
-(:mod:`neurosim.seen`). The modules are looked up among those that are loaded: nothing here imports them.
+(:mod:`neurosim.execution.seen`). The modules are looked up among those that are loaded: nothing here imports them.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from neurosim import dtypes
+from neurosim.datapath.operators import Operator
 from neurosim.dtypes import DType
-from neurosim.encoding import Malformed
-from neurosim.operators import Operator
+from neurosim.record.encoding import Malformed
 from neurosim.replay.faces import is_ours
 from neurosim.replay.template import Place
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from neurosim.arguments import Arguments, outputs
 from neurosim.kernel import Kernel, run
+from neurosim.launch.arguments import Arguments, outputs
+from neurosim.launch.specs import Spec
 from neurosim.memory import Bytes
 from neurosim.replay.library import Recording
 from neurosim.replay.tape import Classes, LanesOf, Unreplayable
 from neurosim.replay.template import NotPlain, filled, template
-from neurosim.specs import Spec
 from neurosim.view import NkiTensor
 
 

@@ -1,8 +1,8 @@
 """Recordings on disk, so that another process replays them; a cache that may be thrown away at any time.
 
 A file is a line that names the format, a line with the SHA-256 of what follows, and a zip archive: ``program``, which
-is a file of :mod:`neurosim.program_file`; ``entry.json`` with what that does not hold; and ``constant-N``, bytes that
-are there before the kernel begins. Its name is the launch's key; in it stand the digest of neurosim's own sources,
+is a file of :mod:`neurosim.record.program_file`; ``entry.json`` with what that does not hold; and ``constant-N``, bytes
+that are there before the kernel begins. Its name is the launch's key; in it stand the digest of neurosim's own sources,
 Python's and NumPy's version and the text of the kernel's files, and what differs from here is not read, but written
 again.
 
@@ -29,12 +29,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from neurosim import program_file
 from neurosim.chip import Chip
-from neurosim.encoding import Malformed
 from neurosim.errors import ConfigurationError
 from neurosim.installation import cache_root, is_edited, own_digest
 from neurosim.program import Frame, Program
+from neurosim.record import program_file
+from neurosim.record.encoding import Malformed
 from neurosim.replay.library import MOST_RECORDS, Recording
 from neurosim.replay.plain import NotPlain, decoded, encoded
 from neurosim.replay.template import places

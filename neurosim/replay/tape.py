@@ -1,9 +1,9 @@
 """A record as instructions to execute again on other values, without the kernel's Python and without its checks.
 
 Each record becomes the instruction that it was: signature and slots say all of it. What the recorded run checked
-depends on shapes alone (else :mod:`neurosim.seen` has a reason, and there is no tape), so that it holds again. What
-remains is to execute, and to keep the shadow of memory that the tensor engine accumulates into: whether a matmul
-overwrites or adds is read there. Every other byte is written before it is read, as the recorded run has checked.
+depends on shapes alone (else :mod:`neurosim.execution.seen` has a reason, and there is no tape), so that it holds
+again. What remains is to execute, and to keep the shadow of memory that the tensor engine accumulates into: whether a
+matmul overwrites or adds is read there. Every other byte is written before it is read, as the recorded run has checked.
 
 Tensors with an address in PSUM share their bytes, and what one of them wrote is unwritten to the others. The record
 says where they are and not which is which, so that the run keeps that beside it, of each operand that is written.
@@ -21,11 +21,11 @@ from typing import Any
 from neurosim.chip import Chip
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
+from neurosim.execution.lanes import Lanes
+from neurosim.execution.operands import Operand
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel
-from neurosim.lanes import Lanes
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, Storage
-from neurosim.operands import Operand
 from neurosim.program import Access, Pattern, Program, Signature
 from neurosim.replay.template import Place
 from neurosim.view import NkiTensor, whole

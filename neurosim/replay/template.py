@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neurosim.arguments import rebuilt
 from neurosim.dtypes import DType
+from neurosim.launch.arguments import rebuilt
 from neurosim.view import NkiTensor
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

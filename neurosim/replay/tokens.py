@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from neurosim.arrays import kind_of
-from neurosim.call_stacks import is_own
 from neurosim.dtypes import DType
-from neurosim.objects import fields_of
+from neurosim.launch.arrays import kind_of
+from neurosim.launch.objects import fields_of
+from neurosim.launch.specs import Spec
+from neurosim.record.call_stacks import is_own
 from neurosim.replay.code import references, refused_attribute
 from neurosim.replay.faces import is_ours, path_of
-from neurosim.specs import Spec
 
 Token = Any
 """Strings, numbers and tuples of these: ``repr`` tells any two apart."""
@@ -55,7 +55,7 @@ _CLASS_MACHINERY: Final = frozenset(
     __orig_bases__ __parameters__ __abstractmethods__ _abc_impl
     """.split()  # noqa: SIM905 (sixty words, and no quotes)
 )
-_PLAIN_METACLASSES: Final = ("builtins.type", "enum.EnumType", "abc.ABCMeta", "neurosim.objects._WithAttributes")
+_PLAIN_METACLASSES: Final = ("builtins.type", "enum.EnumType", "abc.ABCMeta", "neurosim.launch.objects._WithAttributes")
 
 
 class Unsafe(Exception):

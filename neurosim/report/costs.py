@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.loops import enclosing
+from neurosim.analysis.loops import enclosing
 from neurosim.program import Program
 from neurosim.report.places import places, producer_engines, source_of
 from neurosim.report.schema import LineSummary, LoopSummary, PlaceSummary, WaitSummary

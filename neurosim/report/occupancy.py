@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.dependences import Operands
+from neurosim.analysis.dependences import Operands
 from neurosim.engines import Memory
 from neurosim.timing.timeline import Timeline
 

@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 import neurosim
 from neurosim.errors import ConfigurationError
-from neurosim.listing import operand_text, parameters_text, place_text
 from neurosim.program import Frame, Program, Signature
+from neurosim.record.listing import operand_text, parameters_text, place_text
 from neurosim.report.queues import QUEUES, queues
 from neurosim.timing.causes import CAUSES, causes
 from neurosim.timing.timeline import REASONS, Op, Timeline, held_reasons

@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 
 import neurosim
+from neurosim.analysis.independence import note
+from neurosim.analysis.lifetimes import Peak, check_capacity
 from neurosim.chip import REPLACED, Chip
-from neurosim.independence import note
-from neurosim.lifetimes import Peak, check_capacity
 from neurosim.program import Program
 from neurosim.report.costs import Costs
 from neurosim.report.limits import path_lines

@@ -12,8 +12,8 @@ import numpy as np
 
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
+from neurosim.launch.specs import Spec
 from neurosim.run import chip_of
-from neurosim.specs import Spec
 from neurosim.timing.options import TimingOptions
 from neurosim.versions import nki_version_of
 

@@ -30,9 +30,9 @@ import numpy.typing as npt
 
 from neurosim import finder
 from neurosim.errors import NeurosimError
-from neurosim.loading import check_call, parse_arguments
+from neurosim.launch.settings import VARIABLES
 from neurosim.run import Result, profile
-from neurosim.settings import VARIABLES
+from neurosim.shell.loading import check_call, parse_arguments
 from neurosim.sweeps.grid import Setting
 
 Sent = npt.NDArray[np.uint8]

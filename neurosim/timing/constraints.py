@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.analysis.dependences import Dependence, Operands, dependences
+from neurosim.analysis.lifetimes import SPILLS, check_capacity, lifetimes, peak_bytes, sizes_side_by_side
 from neurosim.chip import Chip
-from neurosim.dependences import Dependence, Operands, dependences
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
-from neurosim.lifetimes import SPILLS, check_capacity, lifetimes, peak_bytes, sizes_side_by_side
 from neurosim.program import Access, Program, Signature
 from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.tables import (

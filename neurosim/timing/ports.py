@@ -27,11 +27,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.analysis.dependences import Operands
+from neurosim.analysis.regions import region_of
 from neurosim.chip import Chip
-from neurosim.dependences import Operands
 from neurosim.engines import Engine, Memory
 from neurosim.program import Pattern, Program, Signature
-from neurosim.regions import region_of
 from neurosim.timing.modes import VectorMode, vector_mode
 from neurosim.timing.placement import Placement
 from neurosim.timing.timeline import ENGINES

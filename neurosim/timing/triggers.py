@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.dependences import Operands
+from neurosim.analysis.dependences import Operands
 from neurosim.engines import Engine
 from neurosim.program import Program, Signature
 from neurosim.timing.placement import Placement

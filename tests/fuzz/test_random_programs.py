@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurosim.errors import DataRace, Deadlock, IllegalOperand, KernelError
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 runs = load_module(Path(__file__).with_name("runs.py"))
 pairs = load_module(Path(__file__).with_name("pairs.py"))

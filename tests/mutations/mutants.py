@@ -21,7 +21,7 @@ import numpy as np
 
 import neurosim
 from neurosim.errors import KernelError
-from neurosim.loading import packaged_kernel
+from neurosim.shell.loading import packaged_kernel
 
 import nki.isa as nisa  # isort: skip (importing neurosim makes it importable)
 import nki.language as nl  # isort: skip

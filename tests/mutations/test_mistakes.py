@@ -12,7 +12,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import CapacityExceeded, IllegalCall, IllegalOperand, OutOfBounds, Uninitialized, UnwrittenOutput
-from neurosim.loading import packaged_kernel
+from neurosim.shell.loading import packaged_kernel
 
 F = np.float32
 MATMUL, ATTENTION = "matmul.py:matmul", "attention.py:attention"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neurosim.loading import load_module, packaged_kernel
+from neurosim.shell.loading import load_module, packaged_kernel
 
 m = load_module(Path(__file__).with_name("mutants.py"))
 KERNELS = packaged_kernel("matmul.py").parent

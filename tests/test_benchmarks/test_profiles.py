@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "profiles"
 SMALLEST = {

@@ -89,7 +89,7 @@ def test_the_steps_of_timing_are_measured_where_they_are_taken():
 def test_what_depends_on_the_program_alone_is_worked_out_once(monkeypatch):
     from costs.cases import long_program
 
-    from neurosim import dependences, lifetimes
+    from neurosim.analysis import dependences, lifetimes
     from neurosim.timing import passes, time
 
     result = long_program(9000)

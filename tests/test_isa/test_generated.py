@@ -13,7 +13,7 @@ import pytest
 
 from neurosim.devices import load_chip
 from neurosim.errors import IllegalOperand
-from neurosim.fine_lanes import FineLanes
+from neurosim.execution.fine_lanes import FineLanes
 from neurosim.instruction import Instruction
 from neurosim.manual import refusals, trials
 from neurosim.manual.calls import Tile, declaration, documented, examples, operands

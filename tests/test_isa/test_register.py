@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neurosim
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds, Uninitialized, UnknownBehavior, Unsupported
 

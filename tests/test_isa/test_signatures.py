@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from neurosim.operators import Operator
+from neurosim.datapath.operators import Operator
 
 API = tomllib.loads((Path(__file__).parents[1] / "data" / "nki_api_0_6.toml").read_text(encoding="utf-8"))
 PATHS = {"nki": "nki", "isa": "nki.isa", "language": "nki.language", "collectives": "nki.collectives"}

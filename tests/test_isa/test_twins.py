@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from neurosim import dtypes
-from neurosim.cores import Mirror
+from neurosim.datapath.operators import Operator
 from neurosim.devices import load_chip
 from neurosim.errors import IllegalOperand, OutOfBounds, UnknownBehavior
 from neurosim.kernel import Kernel, run
-from neurosim.loading import load_module
+from neurosim.launch.cores import Mirror
 from neurosim.manual.calls import Tile, examples, operands
 from neurosim.memory import WRITTEN
 from neurosim.nki import _catalogue, language
-from neurosim.operators import Operator
 from neurosim.program import Access, Program
+from neurosim.shell.loading import load_module
 
 twins = load_module(Path(__file__).parent / "twins.py")
 TRN2 = load_chip("trn2")

@@ -14,7 +14,7 @@ import pytest
 
 import neurosim
 from neurosim.devices import available
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 UNIT = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 SMALLEST = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}

@@ -11,7 +11,7 @@ import pytest
 
 import neurosim
 from neurosim.devices import load_chip
-from neurosim.loading import packaged_kernel
+from neurosim.shell.loading import packaged_kernel
 
 BF16 = ml_dtypes.bfloat16
 MATRICES = ((200, 150), (200, 530))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.work import Transfer
 
 copy_columns = load_kernel(f"{packaged_kernel('copy_columns.py')}:copy_columns")

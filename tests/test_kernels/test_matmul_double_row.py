@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 double_row = load_kernel(f"{packaged_kernel('matmul_double_row.py')}:matmul_double_row")
 matmul = load_kernel(f"{packaged_kernel('matmul.py')}:matmul")

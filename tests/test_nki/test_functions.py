@@ -106,9 +106,9 @@ def test_what_makes_no_sense(function, error, words):
 
 
 def test_an_operator_is_equal_to_its_name_alone():
-    assert nl.add == neurosim.operators.Operator("add")
+    assert nl.add == neurosim.datapath.operators.Operator("add")
     assert nl.add != nl.subtract
-    assert len({nl.add, neurosim.operators.Operator("add")}) == 1
+    assert len({nl.add, neurosim.datapath.operators.Operator("add")}) == 1
 
 
 @pytest.mark.parametrize(

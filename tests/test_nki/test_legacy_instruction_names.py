@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.listing import listing
+from neurosim.record.listing import listing
 
 F, U = np.float32, np.uint32
 

@@ -12,7 +12,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import IllegalOperand, LoopCarriedDependence, Unsupported
-from neurosim.listing import listing
+from neurosim.record.listing import listing
 
 
 def numbers(*shape, seed=0):

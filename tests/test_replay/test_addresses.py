@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.loading import load_module
 from neurosim.replay import LIBRARY, Unreplayable, shelf
 from neurosim.replay.tape import Tape
+from neurosim.shell.loading import load_module
 
 load_module(Path(__file__).parent / "launching.py")  # puts this folder on the path
 from launching import assert_replays  # noqa: E402

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.listing import listing
-from neurosim.loading import load_kernel, load_module, packaged_kernel
+from neurosim.record.listing import listing
+from neurosim.shell.loading import load_kernel, load_module, packaged_kernel
 
 mutants = load_module(Path(__file__).parents[1] / "mutations" / "mutants.py")
 ON_CORES = "sharded_rmsnorm.py:sharded_rmsnorm[2]"

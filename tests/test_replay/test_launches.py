@@ -13,9 +13,9 @@ import pytest
 
 import neurosim
 from neurosim.errors import ConfigurationError, IllegalOperand
-from neurosim.listing import listing
-from neurosim.loading import load_module
+from neurosim.record.listing import listing
 from neurosim.replay import LIBRARY
+from neurosim.shell.loading import load_module
 
 load_module(Path(__file__).parent / "launching.py")  # puts this folder on the path
 from launching import ONES, X, assert_replays, doubled, runs, scaled  # noqa: E402

@@ -12,8 +12,8 @@ import pytest
 
 import neurosim
 import neurosim.run
-from neurosim.loading import load_module
 from neurosim.replay import Launch
+from neurosim.shell.loading import load_module
 
 load_module(Path(__file__).parents[1] / "fuzz" / "runs.py")  # puts its folder on the path
 from programs import Programs  # noqa: E402

@@ -16,7 +16,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import Uninitialized
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 load_module(Path(__file__).parent / "launching.py")  # puts this folder on the path
 from launching import ONES, X, assert_replays, assert_runs, doubled, runs, scaled  # noqa: E402

@@ -17,9 +17,9 @@ import pytest
 
 import neurosim
 from neurosim import installation
-from neurosim.encoding import Malformed
+from neurosim.datapath.modes import ReduceCmd
 from neurosim.engines import Engine
-from neurosim.modes import ReduceCmd
+from neurosim.record.encoding import Malformed
 from neurosim.replay import LIBRARY, SHELF, plain, shelf
 from neurosim.replay.plain import NotPlain, decoded, encoded
 from neurosim.replay.shelf import LEAST_RECORDS, Shelf

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from neurosim.errors import IllegalOperand
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 load_module(Path(__file__).parent / "launching.py")  # puts this folder on the path
 from launching import X, assert_replays, runs, scaled  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import neurosim
-from neurosim.loading import load_module
+from neurosim.shell.loading import load_module
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "costs" / "cases.py"
 RECORDS = 100_000

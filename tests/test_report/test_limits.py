@@ -11,11 +11,11 @@ import pytest
 
 import neurosim
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, packaged_kernel
-from neurosim.question_options import answer, parsed
 from neurosim.report.limits import plain
 from neurosim.report.screen import WIDTH
 from neurosim.result import Result
+from neurosim.shell.loading import load_kernel, packaged_kernel
+from neurosim.shell.question_options import answer, parsed
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 import neurosim
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, packaged_kernel
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing.timeline import Op
 
 PLOTS = ("plot_timeline", "plot_engines", "plot_roofline", "plot_memory")

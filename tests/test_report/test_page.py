@@ -10,10 +10,10 @@ import pytest
 import neurosim
 from neurosim.engines import Memory
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.occupancy import Lives, lives
 from neurosim.report.page.columns import bars
 from neurosim.report.page.thinning import PIXELS, thinned
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing.causes import BUSY
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

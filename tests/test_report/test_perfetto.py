@@ -22,10 +22,10 @@ import pytest
 
 import neurosim
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.program import Program, Storages
 from neurosim.report import perfetto
 from neurosim.report.perfetto import LOADS, write_trace
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing import time
 from neurosim.timing.timeline import Op
 

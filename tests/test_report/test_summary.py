@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.text import report
+from neurosim.shell.loading import load_kernel, packaged_kernel
 
 
 def summarised(file: str, kernel: str, *arrays: Any, **options: Any) -> dict[str, Any]:

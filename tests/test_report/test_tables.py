@@ -19,10 +19,10 @@ import pytest
 
 import neurosim
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.json_schema import json_schema
 from neurosim.report.limits import what_if_rows
 from neurosim.report.operations import SCHEMA
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing.timeline import Op
 
 

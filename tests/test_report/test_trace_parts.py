@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.engines import Memory
-from neurosim.loading import load_kernel, packaged_kernel
 from neurosim.report.occupancy import lives
 from neurosim.report.trace.counters import Counter, counters
 from neurosim.report.trace.filling import HEX, PLAIN, THOUSANDTHS, Forms, hole
+from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing.timeline import Op
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import neurosim
 from neurosim.engines import Engine
-from neurosim.loading import load_kernel, load_module, packaged_kernel
+from neurosim.shell.loading import load_kernel, load_module, packaged_kernel
 from neurosim.timing import SCHEDULES, Timeline, time
 from neurosim.timing.causes import BUSY, CAUSES, Causes, causes
 from neurosim.timing.causes.phases import bounds

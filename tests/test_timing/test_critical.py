@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.loading import load_kernel, load_module, packaged_kernel
+from neurosim.shell.loading import load_kernel, load_module, packaged_kernel
 from neurosim.timing import SCHEDULES, Timeline, TimingOptions, time
 from neurosim.timing.causes import CAUSES
 from neurosim.timing.critical import critical_path

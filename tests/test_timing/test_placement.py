@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim import dependences, lifetimes
+from neurosim.analysis import dependences, lifetimes
 from neurosim.engines import Engine
 from neurosim.timing import time
 from neurosim.timing.placement import REACH, placed, recorded

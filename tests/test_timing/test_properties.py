@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
+from neurosim.analysis.lifetimes import check_capacity, lifetimes
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, ConfigurationError
-from neurosim.lifetimes import check_capacity, lifetimes
 from neurosim.program import Program
 from neurosim.timing import SCHEDULES, Op, Stall, launch_overhead_ps, time
 from neurosim.timing.dma import TransferCost

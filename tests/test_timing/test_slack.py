@@ -11,7 +11,7 @@ import pytest
 import neurosim
 from neurosim.engines import Engine
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, load_module, packaged_kernel
+from neurosim.shell.loading import load_kernel, load_module, packaged_kernel
 from neurosim.timing import TimingOptions, time
 from neurosim.timing.critical import critical_path
 from neurosim.timing.slack import slack_ps

@@ -13,9 +13,9 @@ import neurosim
 from neurosim.devices import available, load_chip
 from neurosim.engines import Engine
 from neurosim.errors import ConfigurationError
-from neurosim.loading import load_kernel, load_module, packaged_kernel
-from neurosim.question_options import ENGINES, FACTORS, OF_ENGINES
 from neurosim.result import Result
+from neurosim.shell.loading import load_kernel, load_module, packaged_kernel
+from neurosim.shell.question_options import ENGINES, FACTORS, OF_ENGINES
 from neurosim.timing import TimingOptions, time
 from neurosim.timing.what_if import WhatIf, what_if, words
 from neurosim.timing.what_if.ready import what_ifs

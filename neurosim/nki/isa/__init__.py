@@ -59,19 +59,19 @@ from isa.tensor_scalar_reduce import tensor_scalar_reduce as tensor_scalar_reduc
 from isa.tensor_tensor import tensor_tensor as tensor_tensor
 from isa.topk import topk as topk
 from isa.transpose import nc_transpose as nc_transpose
-from neurosim.activations import OutOfRangeWarning as OutOfRangeWarning
+from neurosim.datapath.activations import OutOfRangeWarning as OutOfRangeWarning
+from neurosim.datapath.modes import DgeMode as dge_mode
+from neurosim.datapath.modes import DmaEngine as dma_engine
+from neurosim.datapath.modes import OobMode as oob_mode
+from neurosim.datapath.modes import ReduceCmd as reduce_cmd
 from neurosim.devices import load_chip
 from neurosim.engines import Engine as engine
 from neurosim.errors import NkiValidationError as NkiValidationError
-from neurosim.handle import NkiInstruction as NkiInstruction
+from neurosim.execution.handle import NkiInstruction as NkiInstruction
+from neurosim.execution.scalar_registers import VirtualRegister as VirtualRegister
 from neurosim.kernel import running
-from neurosim.modes import DgeMode as dge_mode
-from neurosim.modes import DmaEngine as dma_engine
-from neurosim.modes import OobMode as oob_mode
-from neurosim.modes import ReduceCmd as reduce_cmd
 from neurosim.nki._catalogue import instructions
 from neurosim.nki._missing import missing
-from neurosim.scalar_registers import VirtualRegister as VirtualRegister
 
 __all__ = [
     "topk",

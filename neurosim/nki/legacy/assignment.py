@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from neurosim import dtypes
+from neurosim.datapath.rules import Broken, access_rules, is_number
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.kernel import current
@@ -15,7 +16,6 @@ from neurosim.nki.legacy.lowering import spread_partitions
 from neurosim.nki.legacy.roots import Fresh, fill_value
 from neurosim.nki.legacy.state import begin, run_of
 from neurosim.nki.legacy.tensor import WRITE, Tensor
-from neurosim.rules import Broken, access_rules, is_number
 from neurosim.view import NkiTensor
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from neurosim.engines import Memory
 from neurosim.errors import Unsupported
-from neurosim.indirect import by_lane, by_scalar
 from neurosim.nki.legacy.index import Box
 from neurosim.view import NkiTensor
+from neurosim.views.indirect import by_lane, by_scalar
 
 
 def attached(view: Any, tensor: NkiTensor, box: Box, call: str) -> NkiTensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from neurosim.datapath.operators import Operator
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.memory import UNWRITTEN
@@ -17,7 +18,6 @@ from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.statements import held_by_name
 from neurosim.nki.legacy.tensor import ACCUMULATE, Tensor
 from neurosim.numerics.alu import ALU
-from neurosim.operators import Operator
 
 
 def update(target: Tensor, value: Any, op: Operator) -> Tensor:

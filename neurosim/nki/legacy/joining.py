@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
-from neurosim.sources import notice, tree_of
+from neurosim.record.sources import notice, tree_of
 
 
 def joined(function: Callable[..., Any]) -> Callable[..., Any]:

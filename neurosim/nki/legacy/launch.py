@@ -17,8 +17,8 @@ from typing import Any
 from neurosim.devices import load_chip
 from neurosim.engines import Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, Unsupported
-from neurosim.grids import ALONE, Grid
 from neurosim.kernel import boundary, current, warn
+from neurosim.launch.grids import ALONE, Grid
 from neurosim.nki.legacy.index import is_int
 from neurosim.nki.legacy.joining import joined
 from neurosim.nki.legacy.lowering import wrap

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from neurosim.datapath.rules import is_number
 from neurosim.dtypes import DType, float32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
@@ -16,7 +17,6 @@ from neurosim.nki.legacy.index import Box, Boxes, boxes_of, whole_box
 from neurosim.nki.legacy.roots import Fresh, Issue, Whole
 from neurosim.nki.legacy.state import Run, begin
 from neurosim.nki.legacy.tensor import WRITE, Tensor, view_of
-from neurosim.rules import is_number
 from neurosim.view import NkiTensor
 
 ON_CHIP = (Memory.sbuf, Memory.psum)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from neurosim.errors import IllegalOperand
+from neurosim.launch.specs import Spec
 from neurosim.nki.legacy.launch import Kernel, kernel_of
 from neurosim.run import simulate
-from neurosim.specs import Spec
 
 _PS_PER_US: Final = 1_000_000
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from neurosim.datapath.operators import Operator
 from neurosim.errors import IllegalOperand
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
-from neurosim.operators import Operator
 
 _OTHER_NAMES: Final = {
     "sum": "add",

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from neurosim import dtypes
+from neurosim.datapath.rules import is_number
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import IllegalOperand
-from neurosim.reshaping import checked_dtype
-from neurosim.rules import is_number
+from neurosim.views.reshaping import checked_dtype
 
 _SIGNED = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32}
 

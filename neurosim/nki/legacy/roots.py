@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from neurosim.datapath.rules import is_number
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.nki import isa
 from neurosim.nki.legacy.index import Box
 from neurosim.nki.legacy.state import Run
-from neurosim.rules import is_number
 from neurosim.view import NkiTensor
 
 Placer = Callable[[tuple[int, ...], int, int], tuple[int, int]]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from neurosim.sources import notice, tree_of
+from neurosim.record.sources import notice, tree_of
 
 Place = tuple[int | None, int | None, int | None, int | None]
 """First line, last line, first column, last column plus one."""

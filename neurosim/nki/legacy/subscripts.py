@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from neurosim.errors import IllegalOperand, OutOfBounds
-from neurosim.indexing import DynamicSlice
 from neurosim.nki.legacy.index import Affine, broadcast, is_int
+from neurosim.views.indexing import DynamicSlice
 
 _DS = "give a start, and a size of at least 1"
 

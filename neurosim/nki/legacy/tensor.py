@@ -22,8 +22,8 @@ from neurosim.nki.legacy.roots import Fresh, Root, Whole, outdate
 from neurosim.nki.legacy.state import active, run_of
 from neurosim.nki.legacy.statements import assigns_expression
 from neurosim.nki.legacy.subscripts import Dynamic, read
-from neurosim.reshaping import checked_dtype
 from neurosim.view import NkiTensor
+from neurosim.views.reshaping import checked_dtype
 
 _REFLECTED = {
     "add": "__radd__",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neurosim.specs import Spec, spec
+from neurosim.launch.specs import Spec, spec
 
 
 class tensor:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.listing import operand_text, place_text
 from neurosim.program import Program
+from neurosim.record.listing import operand_text, place_text
 from neurosim.report.queues import queues_of
 from neurosim.report.words import words
 from neurosim.timing.causes import CAUSES, Causes

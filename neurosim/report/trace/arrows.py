@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.dependences import Dependence, dependences
+from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.report.trace.filling import SEPARATOR, THOUSANDTHS, Forms, hole
 from neurosim.timing.passes import Compiled
 from neurosim.timing.timeline import Op

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.listing import operand_text, parameters_text, place_text
 from neurosim.program import Program
+from neurosim.record.listing import operand_text, parameters_text, place_text
 
 Ints = NDArray[np.int64]
 

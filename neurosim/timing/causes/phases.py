@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim.analysis.lifetimes import lifetimes
 from neurosim.chip import Chip
 from neurosim.engines import Memory
-from neurosim.lifetimes import lifetimes
 from neurosim.program import Program, Signature
 from neurosim.timing.causes.names import NUMBERS, OF_STALL
 from neurosim.timing.dma import transfer_cost

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.dependences import Operands
+from neurosim.analysis.dependences import Operands
+from neurosim.analysis.regions import region_of
 from neurosim.program import Access, Pattern, Program, Signature
-from neurosim.regions import region_of
 from neurosim.work import Lanewise, Transfer
 
 Ints = NDArray[np.int64]
@@ -57,7 +57,7 @@ class Columns:
     """All operands of a program.
 
     Attributes:
-        record, storage, offset: as in :class:`neurosim.dependences.Operands`.
+        record, storage, offset: as in :class:`neurosim.analysis.dependences.Operands`.
         role: ``READ``, ``WRITE`` or ``UPDATE``.
         low, high: first byte of the storage's partitions that the operand reaches, and one past the last.
         first, last: first and last partition.

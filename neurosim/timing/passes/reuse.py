@@ -30,7 +30,7 @@ import numpy as np
 
 from neurosim.engines import Memory
 from neurosim.program import Access, Program, Signature
-from neurosim.storages import Storages
+from neurosim.record.storages import Storages
 from neurosim.timing.passes.keeping import keep
 from neurosim.timing.passes.operands import READ, Bools, Columns, Ints, alike, free, is_whole, named
 from neurosim.timing.passes.products import Products, products

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.program import Program
-from neurosim.storages import Storages
+from neurosim.record.storages import Storages
 from neurosim.timing.passes.operands import Bools, Columns, Ints
 
 

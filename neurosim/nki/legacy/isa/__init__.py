@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from neurosim.datapath.modes import DgeMode, OobMode, ReduceCmd
 from neurosim.engines import Engine
-from neurosim.modes import DgeMode, OobMode, ReduceCmd
 from neurosim.nki.isa import NkiValidationError as NkiValidationError
 from neurosim.nki.isa import get_nc_version as get_nc_version
 from neurosim.nki.isa import nc_version as nc_version

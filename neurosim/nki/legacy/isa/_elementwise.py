@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from neurosim.datapath.modes import ReduceCmd
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand
-from neurosim.modes import ReduceCmd
 from neurosim.nki import isa
 from neurosim.nki.legacy.index import boxes_of, extents_of
 from neurosim.nki.legacy.lowering import column, common_shape, lanewise, moved_to_sbuf, number, result, tile

@@ -9,9 +9,10 @@ import math
 from typing import Any
 
 from neurosim import dtypes
+from neurosim.datapath.modes import DgeMode, OobMode, ReduceCmd
+from neurosim.datapath.operators import Operator
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, Unsupported
-from neurosim.modes import DgeMode, OobMode, ReduceCmd
 from neurosim.nki import isa
 from neurosim.nki.legacy.index import (
     Affine,
@@ -39,7 +40,6 @@ from neurosim.nki.legacy.operators import operator
 from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.tensor import ACCUMULATE, WRITE, Tensor
-from neurosim.operators import Operator
 
 _PERMUTATIONS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 

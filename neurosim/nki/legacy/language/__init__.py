@@ -11,7 +11,6 @@ import numpy as np
 
 from neurosim import dtypes as _dtypes
 from neurosim.engines import Memory as _Memory
-from neurosim.indexing import DynamicSlice as ds
 from neurosim.nki._tile_size import TileSize as _TileSize
 from neurosim.nki.legacy.index import arange as arange
 from neurosim.nki.legacy.index import mgrid as mgrid
@@ -63,6 +62,7 @@ from neurosim.nki.legacy.language.memory import zeros as zeros
 from neurosim.nki.legacy.language.memory import zeros_like as zeros_like
 from neurosim.nki.legacy.missing import missing as _missing
 from neurosim.nki.legacy.tensor import Tensor
+from neurosim.views.indexing import DynamicSlice as ds
 
 _install()
 tensor = Tensor

@@ -9,6 +9,8 @@ import math
 from typing import Any
 
 from neurosim import dtypes
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import is_number
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.nki import isa as machine
@@ -21,8 +23,6 @@ from neurosim.nki.legacy.lowering import cast, common_shape, lanewise, number, r
 from neurosim.nki.legacy.promotion import chosen, promoted, result_dtype
 from neurosim.nki.legacy.state import begin
 from neurosim.nki.legacy.tensor import ACCUMULATE, WRITE, Tensor
-from neurosim.operators import Operator
-from neurosim.rules import is_number
 
 
 def reduction(name: str, call: str, x: Any, axis: Any, dtype: Any, mask: Any, keepdims: bool) -> Tensor:

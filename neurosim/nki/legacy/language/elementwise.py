@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from neurosim import dtypes
+from neurosim.datapath.operators import Operator
+from neurosim.datapath.rules import is_number
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
@@ -22,8 +24,6 @@ from neurosim.nki.legacy.state import begin, run_of
 from neurosim.nki.legacy.tensor import Tensor, dynamic_index
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
-from neurosim.operators import Operator
-from neurosim.rules import is_number
 
 _TRUTHS: Final = frozenset(
     [

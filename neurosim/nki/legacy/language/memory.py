@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from neurosim.datapath.rules import is_number
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
 from neurosim.memory import array_bytes
@@ -21,7 +22,6 @@ from neurosim.nki.legacy.promotion import chosen, result_dtype
 from neurosim.nki.legacy.roots import Blocks
 from neurosim.nki.legacy.state import begin, run_of
 from neurosim.nki.legacy.tensor import READ, WRITE, Tensor, view_of
-from neurosim.rules import is_number
 
 
 class par_dim(int):

@@ -1,0 +1,288 @@
+"""What ``execute`` sees: operands as arrays of lanes, and the way back into memory. No clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from neurosim.dtypes import DType, float32
+from neurosim.engines import Engine, Memory
+from neurosim.execution.registers import RANDOM, generator
+from neurosim.memory import WRITTEN, Mask
+from neurosim.numerics import convert, random
+from neurosim.program import Access
+from neurosim.view import NkiTensor
+from neurosim.views.indirect import IndirectTensor
+
+if TYPE_CHECKING:
+    from neurosim.chip import Chip
+    from neurosim.kernel import Kernel
+
+Float32s = npt.NDArray[np.float32]
+Operands = Iterable[tuple[str, NkiTensor, Any]]
+"""Name, tensor and declaration of each."""
+Arrange = Callable[..., npt.NDArray[Any]]
+"""Chooses among elements and reorders them, and looks into none."""
+
+
+class Executable(Protocol):
+    """What runs on lanes."""
+
+    def execute(self, lanes: Lanes) -> None:
+        """Compute values."""
+
+
+class Lanes:
+    """One instruction's access to values, on one engine.
+
+    Arrays are [partitions, free elements], C-contiguous, in program order of the operand's access pattern.
+
+    Class attributes:
+        only_bits: whether a tensor's bits say all of its values.
+        only_nearest: whether what is written rounds to nearest even.
+    """
+
+    only_bits: ClassVar[bool] = True
+    only_nearest: ClassVar[bool] = True
+
+    __slots__ = ("_kernel", "engine")
+
+    def __init__(self, kernel: Kernel, engine: Engine) -> None:
+        self._kernel = kernel
+        self.engine = engine
+
+    def run(self, instruction: Executable, operands: Operands) -> None:
+        """Execute an instruction; ``operands`` are its tensors."""
+        instruction.execute(self)
+
+    @property
+    def chip(self) -> Chip:
+        """The chip that the kernel runs on."""
+        return self._kernel.chip
+
+    def is_outside(self, tensor: NkiTensor) -> bool:
+        """Return whether a tensor was allocated before the loop on the device that this is in."""
+        return self._kernel.is_outside(tensor.allocation)
+
+    @property
+    def values(self) -> bool:
+        """Whether the run computes values."""
+        return self._kernel.values
+
+    def f32(self, tensor: NkiTensor) -> Float32s:
+        """Return a tensor widened to float32, as every datapath does on reading. Do not write into it."""
+        elements = tensor.lanes()
+        if tensor.dtype == float32 and elements.flags.c_contiguous:
+            return elements
+        return convert.widen(elements, tensor.dtype)
+
+    def column(self, value: NkiTensor | float) -> Float32s | float:
+        """Return a per-partition operand as float32 [partitions, 1], or a number as it is."""
+        return self.f32(value) if isinstance(value, NkiTensor) else float(value)
+
+    def bits(self, tensor: NkiTensor) -> npt.NDArray[Any]:
+        """Return a tensor's elements as they are stored, in its own dtype."""
+        return tensor.lanes()
+
+    def truth(self, predicate: NkiTensor, reverse: bool) -> Mask:
+        """Return where a predicate's elements are not zero; with ``reverse``, where they are."""
+        elements = self.bits(predicate)
+        found: Mask = elements == 0 if reverse else elements != 0
+        return found
+
+    def rounded(self, values: Float32s, dtype: DType) -> npt.NDArray[Any]:
+        """Return float32 values in another format, as this engine rounds them when it writes."""
+        return convert.narrow(values, dtype)
+
+    def put(self, tensor: NkiTensor, values: Float32s) -> None:
+        """Round float32 values to the tensor's dtype and write them."""
+        if isinstance(tensor, IndirectTensor):
+            tensor.scatter(self.rounded(values, tensor.dtype).reshape(tensor.shape))
+            return
+        array = tensor.array()
+        if values.base is not None and np.may_share_memory(values, array):
+            values = values.copy()  # float32 tensors are read in place, and all is read before anything is written
+        if self.only_nearest and tensor.dtype == float32 and tensor.partition_axis <= 0:
+            array[...] = values if values.shape == array.shape else values.reshape(array.shape)
+        elif self.only_nearest and array.flags.c_contiguous:
+            convert.narrow(values.reshape(array.shape), tensor.dtype, out=array)
+        else:
+            self._scatter(tensor, array, self.rounded(values, tensor.dtype))
+
+    def put_bits(self, tensor: NkiTensor, values: npt.NDArray[Any], where: Mask | None = None) -> None:
+        """Write elements that already have the tensor's dtype (or its size, as raw bits); those in ``where`` alone."""
+        if values.dtype != tensor.dtype.numpy:
+            values = values.view(tensor.dtype.numpy)
+        if isinstance(tensor, IndirectTensor):
+            tensor.scatter(values.reshape(tensor.shape), None if where is None else where.reshape(tensor.shape))
+        else:
+            self._scatter(tensor, tensor.array(), values, where)
+
+    @staticmethod
+    def _scatter(
+        tensor: NkiTensor, array: npt.NDArray[Any], values: npt.NDArray[Any], where: Mask | None = None
+    ) -> None:
+        if tensor.partition_axis > 0:
+            array = np.moveaxis(array, tensor.partition_axis, 0)
+        if values.shape != array.shape:
+            values = values.reshape(array.shape)
+        if where is None:
+            array[...] = values
+        else:
+            np.copyto(array, values, where=where.reshape(array.shape))
+
+    def move(self, dst: NkiTensor, arrange: Arrange, *sources: NkiTensor | float, where: Mask | None = None) -> None:
+        """Write elements as they are: what ``arrange`` makes of those of the sources, those in ``where`` alone.
+
+        Arrays are lanes; a number is one element [1, 1]. Sources of another format than dst's go through float32.
+        """
+        self.put_bits(dst, arrange(*[self._as(dst.dtype, source) for source in sources]), where)
+
+    def _as(self, dtype: DType, source: NkiTensor | float) -> npt.NDArray[Any]:
+        """Return a source's elements in the format ``dtype``, as bits."""
+        if not isinstance(source, NkiTensor):
+            return convert.cast(np.full((1, 1), source, np.float32), float32, dtype).view(dtype.bits)
+        elements = source.lanes()
+        if source.dtype != dtype:
+            elements = self.rounded(convert.widen(elements, source.dtype), dtype)
+        return elements.view(dtype.bits)
+
+    def transfer(
+        self, dst: NkiTensor, src: NkiTensor, arrange: Arrange | None = None, where: Mask | None = None
+    ) -> None:
+        """Move elements as the DMA engines do, which know no lanes: row-major, arrays in the tensors' own shapes."""
+        source = src.array()
+        if src.dtype != dst.dtype:
+            source = convert.cast(source, src.dtype, dst.dtype)
+        self._store(dst, source if arrange is None else arrange(source), where)
+
+    def flat(self, tensor: NkiTensor) -> Float32s:
+        """Return a tensor widened to float32, [1, elements] in row-major order of its own shape."""
+        return convert.widen(tensor.array().reshape(1, -1), tensor.dtype)
+
+    def put_flat(self, tensor: NkiTensor, values: Float32s, where: Mask | None = None) -> None:
+        """Round float32 values, in row-major order of the tensor's own shape, to its dtype and write them."""
+        self._store(tensor, convert.cast(values, float32, tensor.dtype), where)
+
+    @staticmethod
+    def _store(dst: NkiTensor, elements: npt.NDArray[Any], where: Mask | None) -> None:
+        elements = elements.reshape(dst.shape)
+        where = None if where is None else where.reshape(dst.shape)
+        if isinstance(dst, IndirectTensor):
+            dst.scatter(elements, where)
+        elif where is None:
+            dst.array()[...] = elements
+        else:
+            np.copyto(dst.array(), elements, where=where)
+
+    def fill(self, tensor: NkiTensor, value: Any) -> None:
+        """Write one number, rounded once to the tensor's dtype, everywhere."""
+        tensor.array()[...] = convert.from_number(value, tensor.dtype)
+
+    def matrix(self, tensor: NkiTensor) -> tuple[npt.NDArray[Any], DType]:
+        """Return an operand of the tensor engine as elements [partitions, free elements], and their format."""
+        return tensor.lanes(), tensor.dtype
+
+    def sum_into(self, dst: NkiTensor, overwrite: bool, compute: Callable[[Float32s, bool], None]) -> None:
+        """Let ``compute`` write float32 sums [partitions, free elements], or add to what ``dst`` holds.
+
+        In a shorter format it adds in float32 and rounds once.
+        """
+        if dst.dtype != float32:
+            values = np.empty((dst.partitions, dst.free_elements), np.float32)
+            if not overwrite:
+                values[...] = self.f32(dst)
+            compute(values, overwrite)
+            self.put(dst, values)
+            return
+        psum = dst.array()
+        values = psum if psum.ndim == 2 and not dst.is_indirect() else np.ascontiguousarray(dst.lanes())
+        compute(values, overwrite)
+        if values is not psum:
+            self.put_bits(dst, values)
+
+    def clear(self, tensor: NkiTensor, where: Mask) -> None:
+        """Write zeros where ``where`` (the tensor's shape) says so."""
+        self.put_bits(tensor, np.zeros((tensor.partitions, tensor.free_elements), tensor.dtype.numpy), where)
+
+    def registers(self, kind: str) -> Float32s:
+        """Return engine registers, one float32 per partition, to read and write in place."""
+        return self._kernel.registers(kind, self.engine).floats
+
+    def words(self, kind: str) -> npt.NDArray[np.uint32]:
+        """Return engine registers of several words, uint32 [lanes, words], to read and write in place."""
+        words: npt.NDArray[np.uint32] = self._kernel.registers(kind, self.engine).buffer.view(np.uint32)
+        return words.reshape(self.chip.partitions, -1)
+
+    def random(self, partitions: int, elements: int) -> npt.NDArray[np.uint32]:
+        """Draw numbers of 32 bits from the first lanes' generators, uint32 [partitions, elements]."""
+        known = generator(self.engine, self.chip)
+        return random.draw(known, self.words(RANDOM)[:partitions], elements)
+
+    def begin_shared(self, operands: Operands) -> list[bytes] | None:
+        """Note that this core is about to write into shared HBM; return what :func:`shared_bytes` does."""
+        for tensor in _shared(operands):
+            self._kernel.writes.begin(self._kernel.core, tensor.allocation.storage)
+        return shared_bytes(operands)
+
+    def where_written(self, tensor: NkiTensor) -> int:
+        """Return the one shadow state of all bytes of a tensor, or -1 when they differ."""
+        return tensor.allocation.storage.uniform_state(tensor)
+
+    def states(self, tensor: NkiTensor) -> npt.NDArray[np.uint8]:
+        """Return the lowest shadow state of each element, in the tensor's shape."""
+        return tensor.allocation.storage.element_states(tensor)
+
+    def is_written(self, tensor: NkiTensor) -> bool:
+        """Return whether all bytes of a tensor were written."""
+        return tensor.allocation.storage.state >= WRITTEN or bool((self.states(tensor) >= WRITTEN).all())
+
+
+def laid(tensor: NkiTensor, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of a tensor's shape as [partitions, free elements]."""
+    if tensor.partition_axis > 0:
+        array = np.moveaxis(array, tensor.partition_axis, 0)
+    return array.reshape(tensor.partitions, -1)
+
+
+def unlaid(tensor: NkiTensor, lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return [partitions, free elements] as an array of a tensor's shape."""
+    axis = tensor.partition_axis
+    if axis <= 0:
+        return lanes.reshape(tensor.shape)
+    shape = (tensor.shape[axis], *tensor.shape[:axis], *tensor.shape[axis + 1 :])
+    return np.moveaxis(lanes.reshape(shape), 0, axis)
+
+
+def shared_bytes(operands: Operands) -> list[bytes] | None:
+    """Return the bytes under operands in shared HBM that are written; None where they were never, or are none."""
+    targets = _shared(operands)
+    if not targets or any(_unwritten(tensor) for tensor in targets):
+        return None
+    return [tensor.array().tobytes() for tensor in targets]
+
+
+def _unwritten(tensor: NkiTensor) -> bool:
+    if isinstance(tensor, IndirectTensor):
+        return tensor.unwritten() is not None
+    return tensor.allocation.storage.unwritten(tensor) is not None
+
+
+def note_rows(kernel: Kernel, operands: Operands) -> None:
+    """Note for the record to come which rows of shared HBM the indices of its operands chose, where they are known."""
+    for name, tensor, _ in operands:
+        if isinstance(tensor, IndirectTensor) and tensor.buffer is Memory.shared_hbm:
+            rows = tensor.rows()
+            if rows is not None:
+                kernel.writes.rows[len(kernel.program), name] = rows
+
+
+def _shared(operands: Operands) -> list[NkiTensor]:
+    return [
+        tensor
+        for _, tensor, operand in operands
+        if operand.access is not Access.READ and tensor.buffer is Memory.shared_hbm
+    ]

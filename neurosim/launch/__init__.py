@@ -1,0 +1,1 @@
+"""What goes into a kernel: arguments, grids and cores, settings."""

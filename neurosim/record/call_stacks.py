@@ -1,0 +1,141 @@
+"""Call stacks of kernels: which frames are a kernel's, and the numbers that the record keeps of stacks.
+
+A stack is asked for at each instruction, so frames are told apart by their code's identity, and a stack that was seen
+before is one look into a dict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, TypeVar
+
+from neurosim.execution import seen
+from neurosim.program import Frame
+from neurosim.record.sources import notice
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OWN_FOLDERS = tuple(
+    str(Path(folder)) + "/" for folder in (Path(__file__).parents[1], Path(__file__).parents[2] / "isa")
+)
+_OWN_FOLDERS += (contextlib.__file__,)  # stands between a kernel's line and our context managers
+_KERNELS = str(Path(__file__).parents[1] / "_kernels") + "/"
+_BOUNDARY: list[CodeType] = []
+
+_SKIP: Final = -1
+_STOP: Final = -2
+"""What frames of code that is no kernel's do to a call stack: nothing, and end it."""
+
+
+def boundary(function: F) -> F:
+    """Mark the function that calls kernels: call stacks end there."""
+    _BOUNDARY.append(function.__code__)
+    return function
+
+
+class CallStacks:
+    """The call stacks of one run, numbered in the order in which they were first seen.
+
+    Attributes:
+        stacks: by number, the frames, innermost first; the program's own table.
+    """
+
+    def __init__(self, stacks: list[tuple[Frame, ...]]) -> None:
+        self.stacks = stacks
+        self._numbers: dict[tuple[int, ...], int] = {}  # by (code's number, place in it) per frame
+        self._roles: dict[int, int] = {}  # by id of code, its number, _SKIP or _STOP
+        self._codes: dict[tuple[CodeType, str], int] = {}  # equal code may stand in several files
+        self._seen: list[CodeType] = []  # kept, so that no other code gets its id
+
+    def number(self, frame: FrameType | None) -> int:
+        """Return the number of the kernel's call stack at ``frame``, or at the frame of the kernel that called it."""
+        key: list[int] = []
+        roles = self._roles
+        while frame is not None:
+            role = roles.get(id(frame.f_code))
+            if role is None:
+                role = self._role(frame.f_code)
+            if role >= 0:
+                key += (role, frame.f_lasti)
+            elif role == _STOP:
+                break
+            frame = frame.f_back
+        place = tuple(key)
+        known = self._numbers.get(place)
+        return self._add(place) if known is None else known
+
+    def _role(self, code: CodeType) -> int:
+        """Return the number of a kernel's code, the same for equal code of a file; ``_SKIP`` or ``_STOP`` for other."""
+        if code in _BOUNDARY:
+            role = _STOP
+        elif is_own(code):
+            role = _SKIP
+        else:
+            notice(code)
+            role = self._codes.setdefault((code, code.co_filename), len(self._codes))
+        self._roles[id(code)] = role
+        self._seen.append(code)
+        return role
+
+    def _add(self, key: tuple[int, ...]) -> int:
+        codes = list(self._codes)
+        frames = []
+        for role, last in zip(key[::2], key[1::2], strict=True):
+            code = codes[role][0]
+            line, column = _place(code, last)
+            frames.append(Frame(_short(code.co_filename), line, _function(code), code.co_filename, last, column))
+        self.stacks.append(tuple(frames))
+        self._numbers[key] = len(self.stacks) - 1
+        return self._numbers[key]
+
+
+def where_raised(error: BaseException) -> tuple[str, ...]:
+    """Return the kernel frames that an error came through as text, innermost first."""
+    frames: list[str] = []
+    entry = error.__traceback__
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if code in _BOUNDARY:
+            frames.clear()
+        elif not is_own(code):
+            frames.append(f"{_short(code.co_filename)}:{entry.tb_lineno}  in {_function(code)}")
+        entry = entry.tb_next
+    return tuple(reversed(frames))
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the innermost line that is not the simulator's own."""
+    seen.note(f"it warns: {text}")
+    frame, level = sys._getframe(1), 2
+    while frame is not None and is_own(frame.f_code):
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    warnings.warn(text, category, stacklevel=level)
+
+
+def is_own(code: CodeType) -> bool:
+    """Return whether code is the simulator's; the kernels that the wheel carries are not."""
+    file = code.co_filename
+    return file.startswith(_OWN_FOLDERS) and not file.startswith(_KERNELS)
+
+
+def _function(code: CodeType) -> str:
+    return code.co_qualname.split(".")[-1]
+
+
+def _short(file: str) -> str:
+    """Return a path relative to the working directory where that is shorter."""
+    with contextlib.suppress(ValueError):
+        return str(Path(file).relative_to(Path.cwd()))
+    return file
+
+
+def _place(code: CodeType, last: int) -> tuple[int, int]:
+    """Return line and column of the call that an instruction of Python makes."""
+    line, _, column, _ = next(islice(code.co_positions(), last // 2, None))
+    return line or code.co_firstlineno, column or 0
