@@ -258,8 +258,26 @@ def _agree(one: _Touch, other: _Touch, touches: _Spans, near: _Near, first_core:
         for touch in near[read]
         if touch.writes and not touch.silent and touch.core == first_core and _relation(touch, read)
     ]
+    if read.core != first_core:
+        changes += _undone(read, near[read], changes, touches, first_core)
     is_quick = _steady(read, touches, changes, first_core) and any(_relation(touch, read) & COVERS for touch in own)
     return is_quick or _agree_by_bytes(write, read, own, changes, touches, first_core)
+
+
+def _undone(read: _Touch, close: list[_Touch], changes: list[_Touch], touches: _Spans, first_core: int) -> list[_Touch]:
+    """Return the writes of what stood there before the core that ran first wrote something else.
+
+    They changed nothing, as that core ran first; after the other's write they would.
+    """
+    return [
+        touch
+        for touch in close
+        if touch.writes
+        and touch.silent
+        and touch.core == first_core
+        and _relation(touch, read)
+        and any(touches[touch][0] < touches[change][1] and _relation(touch, change) for change in changes)
+    ]
 
 
 def _agree_by_bytes(
@@ -275,7 +293,8 @@ def _agree_by_bytes(
         return not bytes_.reached_by(late)[shared].any()
     once, again = bytes_.reached_by([]), bytes_.reached_by([])
     for touch in changes:
-        bytes_.of(touch, again)[...] |= bytes_.of(touch, once) | (touches[touch][0] < touches[touch][1])
+        repeated = not touch.silent and touches[touch][0] < touches[touch][1]
+        bytes_.of(touch, again)[...] |= bytes_.of(touch, once) | repeated
         bytes_.of(touch, once)[...] = True
     return not again[shared].any()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations
+from itertools import combinations, permutations, product
 
 import nki
 import nki.isa as nisa
@@ -19,6 +19,13 @@ from neurosim.hazards import races
 
 F = np.float32
 DATA = np.zeros((16, 24), F)
+
+
+@pytest.fixture(autouse=True)
+def zeros_again():
+    """Kernels write into what they are given."""
+    yield
+    DATA[...] = 0
 
 
 def on_two(body, *arrays, **options):
@@ -287,9 +294,10 @@ def test_a_read_may_see_what_stood_there_meanwhile():
         for value in (2.0,) if nl.program_id(0) else (1.0, 2.0):
             put(x, value)
 
-    caught(first_reads, DATA.copy())
-    caught(second_reads, DATA.copy())
-    on_two(nobody_reads, DATA.copy())
+    for before in (0.0, 1.0, 2.0):  # a write of what stood there already is one that the other may see, too
+        caught(first_reads, np.full_like(DATA, before))
+        caught(second_reads, np.full_like(DATA, before))
+        on_two(nobody_reads, np.full_like(DATA, before))
 
 
 def write_pieces(x, pieces, value=1.0):
@@ -515,6 +523,36 @@ def test_what_is_no_race_gives_one_result_in_every_order(seed):
         memory = np.frombuffer(outcome(memory, epoch, orders[0])[0], F)
     if differs:
         caught(body, np.zeros((1, 5), F))
+
+
+def test_short_programs_that_end_or_read_differently_in_some_order_are_refused():
+    """All of one or two steps by each core, on one element."""
+
+    def body(x, steps):
+        for step in steps[nl.program_id(0)]:
+            if step == "read":
+                nl.load(x)
+            else:
+                tile = nl.ndarray((1, 1), nl.float32)
+                nisa.memset(tile, value=step)
+                nl.store(x, tile)
+
+    def outcome(steps, order):
+        value, left = 0.0, [iter(steps[0]), iter(steps[1])]
+        seen = ([], [])
+        for core in order:
+            step = next(left[core])
+            if step == "read":
+                seen[core].append(value)
+            else:
+                value = step
+        return value, *map(tuple, seen)
+
+    ways = [way for count in (1, 2) for way in product(("read", 0.0, 1.0), repeat=count)]
+    for steps in product(ways, ways):
+        places = sorted(permutations([0] * len(steps[0]) + [1] * len(steps[1])))
+        if len({outcome(steps, order) for order in places}) > 1:
+            caught(body, np.zeros((1, 1), F), steps)
 
 
 BLOCK = st.tuples(
