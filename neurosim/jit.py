@@ -284,8 +284,8 @@ SUM_COLUMNS: Final = _VECTORS * _LANES
 def products_kernel(exact: bool) -> Any:
     """Return what computes ``SUM_ROWS`` x ``SUM_COLUMNS`` sums of products, in order, each from +0.0.
 
-    ``kernel(left, left_at, left_pitch, right, right_at, right_pitch, depth, sums)`` adds, for k = 0 ... depth - 1,
-    ``left[left_at + k * left_pitch + row] * right[right_at + k * right_pitch + column]``. All arrays are float32, flat,
+    ``kernel(left, left_at, right, right_at, depth, sums)`` adds, for k = 0 ... depth - 1,
+    ``left[left_at + k * SUM_ROWS + row] * right[right_at + k * SUM_COLUMNS + column]``. All arrays are float32, flat,
     contiguous, and long enough, which nobody checks. From a loop over numbers LLVM makes vectors, too, but keeps the
     sums in memory, which takes twice the time.
 
@@ -300,10 +300,9 @@ def products_kernel(exact: bool) -> Any:
         _products_code(context, builder, signature.args, arguments, exact)
         return context.get_dummy_value()
 
-    def products(_: Any, left: Any, left_at: Any, left_pitch: Any, right: Any, right_at: Any, right_pitch: Any,
-                 depth: Any, sums: Any) -> Any:  # fmt: skip
+    def products(_: Any, left: Any, left_at: Any, right: Any, right_at: Any, depth: Any, sums: Any) -> Any:
         whole = _numba.types.intp
-        return _numba.types.void(left, whole, whole, right, whole, whole, whole, sums), generate
+        return _numba.types.void(left, whole, right, whole, whole, sums), generate
 
     return _numba.extending.intrinsic(products)
 
@@ -351,12 +350,11 @@ def _copy_code(context: Any, builder: Any, types: Any, arguments: Any, form: tup
     builder.store(values, place, align=4)
 
 
-def _products(left: Any, left_at: int, left_pitch: int, right: Any, right_at: int, right_pitch: int, depth: int,
-              sums: Any) -> None:  # fmt: skip
+def _products(left: Any, left_at: int, right: Any, right_at: int, depth: int, sums: Any) -> None:
     """Do in NumPy what the compiled kernels do."""
     total = np.zeros((SUM_ROWS, SUM_COLUMNS), np.float32)
     for k in range(depth):
-        row, column = left_at + k * left_pitch, right_at + k * right_pitch
+        row, column = left_at + k * SUM_ROWS, right_at + k * SUM_COLUMNS
         total = total + left[row : row + SUM_ROWS, None] * right[None, column : column + SUM_COLUMNS]
     sums[: total.size] = total.reshape(-1)
 
@@ -364,8 +362,8 @@ def _products(left: Any, left_at: int, left_pitch: int, right: Any, right_at: in
 def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact: bool) -> None:
     """Write a kernel's code: a loop over k around a step for each row and vector; LLVM keeps the sums in registers."""
     cgutils, ir = _numba.core.cgutils, llvmlite.ir
-    left_at, left_pitch, right_at, right_pitch, depth = (arguments[index] for index in (1, 2, 4, 5, 6))
-    left, right, sums = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 3, 7))
+    left_at, right_at, depth = (arguments[index] for index in (1, 3, 4))
+    left, right, sums = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 2, 5))
     vector, lanes = ir.VectorType(ir.FloatType(), _LANES), ir.VectorType(ir.IntType(32), _LANES)
     undefined = ir.Constant(vector, ir.Undefined)
     form = ir.FunctionType(vector, [vector] * 3)
@@ -379,9 +377,9 @@ def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact
     for total in totals:
         builder.store(ir.Constant(vector, [0.0] * _LANES), total)
     with cgutils.for_range(builder, depth) as loop:
-        start = builder.add(right_at, builder.mul(loop.index, right_pitch))
+        start = builder.add(right_at, builder.mul(loop.index, depth.type(SUM_COLUMNS)))
         columns = [builder.load(vector_at(right, start, number), align=4) for number in range(_VECTORS)]
-        start = builder.add(left_at, builder.mul(loop.index, left_pitch))
+        start = builder.add(left_at, builder.mul(loop.index, depth.type(SUM_ROWS)))
         for row in range(SUM_ROWS):
             element = builder.load(builder.gep(left, [builder.add(start, start.type(row))]))
             first = builder.insert_element(undefined, element, ir.IntType(32)(0))

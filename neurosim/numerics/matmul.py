@@ -109,8 +109,8 @@ def _pack(operand: _Operand, depth: int, first: int, last: int, block: int, out:
     """Copy columns of an operand to ``out``, ``block`` of them after each other, zeros where there are no more.
 
     A block has what the kernel of products reads in its order: ``out[place + k * block + n]``, where the next place is
-    ``_step`` further. That takes a sixth less time than rows of all columns: what is read again is side by side, in
-    fewer lines of the cache. ``block`` is ``SUM_ROWS`` or ``SUM_COLUMNS``.
+    ``_step`` further: what is read again is side by side, in fewer lines of the cache. ``block`` is ``SUM_ROWS`` or
+    ``SUM_COLUMNS``.
     """
     single, codes, coded, stride = operand
     step = _step(depth, block)
@@ -224,9 +224,9 @@ def _store(sums: F32Array, start: int, out: F32Array, at: int, width: int, overw
 def _pass(weights: F32Array, at: int, panel: F32Array, panel_at: int, depth: int, exact: bool, sums: F32Array) -> None:
     """Compute a tile of sums from the blocks at ``at`` and ``panel_at``; the kernel says what is where."""
     if exact:
-        _multiply_exact_tile(weights, at, SUM_ROWS, panel, panel_at, SUM_COLUMNS, depth, sums)
+        _multiply_exact_tile(weights, at, panel, panel_at, depth, sums)
     else:
-        _multiply_tile(weights, at, SUM_ROWS, panel, panel_at, SUM_COLUMNS, depth, sums)
+        _multiply_tile(weights, at, panel, panel_at, depth, sums)
 
 
 @compiled

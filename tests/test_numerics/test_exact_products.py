@@ -189,7 +189,7 @@ def test_both_kernels_fill_vector_registers() -> None:
         kernel = jit.products_kernel(exact)
 
         def run(left: Any, right: Any, sums: Any, kernel: Any = kernel) -> None:
-            kernel(left, 0, 16, right, 0, 64, 128, sums)
+            kernel(left, 0, right, 0, 128, sums)
 
         compiled = jit._numba.njit(run)  # kept nowhere: what was found on disk does not show its code
         arrays = [np.ones(128 * 64, np.float32) for _ in range(2)]
