@@ -235,3 +235,20 @@ def test_submodules_are_attributes():
     code = "import neurosim, nki; print(nki.dtype.bfloat16, nki.typing.tensor.__name__, nki.collectives.__name__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.split() == ["bfloat16", "tensor", "neurosim.nki.collectives"]
+
+
+def test_the_old_package_makes_a_level_of_logging():
+    """Scripts written beside it say ``logging.disable(logging.OFF)``, which Python alone does not have."""
+    out = python(
+        """
+        import logging
+        import neurosim
+        assert not hasattr(logging, "OFF")
+        import neuronxcc.nki
+        logging.disable(logging.OFF)
+        logging.critical("silent")
+        logging.disable(logging.NOTSET)
+        print(logging.OFF > logging.CRITICAL)
+        """
+    )
+    assert out == "True"

@@ -5,6 +5,7 @@ Source: NKI 0.1 (Beta 1) documentation; AWS Neuron SDK, ``nki/migration/index.rs
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from neurosim.nki.legacy import compiler as compiler
@@ -23,6 +24,9 @@ from neurosim.nki.legacy.missing import missing as _missing
 from neurosim.nki.legacy.tensor import Tensor
 
 tensor = Tensor
+
+if not hasattr(logging, "OFF"):  # the old package made this level, and scripts that import it disable() up to it
+    logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
 
 
 def __getattr__(name: str) -> Any:
