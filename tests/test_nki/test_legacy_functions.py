@@ -86,6 +86,31 @@ def test_binary_with_broadcasting(name, left, right):
     np.testing.assert_allclose(run(getattr(nl, name), a, b), BINARY[name](a, b), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, side: nisa.tensor_tensor(x, side, nl.subtract),
+        nl.subtract,
+        lambda x, side: x - side,
+        lambda x, side: -nl.subtract(side, x),
+    ],
+    ids=["tensor_tensor", "nl", "operator", "column first"],
+)
+@pytest.mark.parametrize("free", [(6,), (5, 6), (8, 6), (2, 3, 4)])
+def test_a_column_goes_along_all_free_axes(call, free):
+    """A bias of one element on each partition beside rows of pixels; also where NumPy would align 8 with 8."""
+    a, bias = numbers(8, *free), numbers(8, 2, seed=1)
+    expected = a - bias[:, 1].reshape(8, *(1 for _ in free))
+    np.testing.assert_array_equal(run(lambda x, side: call(x, side[:, 1]), a, bias), expected)
+    np.testing.assert_array_equal(run(lambda x, side: call(x, side[:, 1:2]), a, bias), expected)
+
+
+def test_rows_do_not_go_along_an_axis_in_between():
+    for free in ((5, 6), (8, 6)):
+        with pytest.raises(IllegalOperand, match=r"do not go together|cannot be broadcast"):
+            run(lambda x, side: nisa.tensor_tensor(x, side, nl.add), numbers(8, *free), numbers(8, 6))
+
+
 def test_operators_and_numbers():
     a, b = numbers(8, 16), numbers(8, 16, seed=1)
     np.testing.assert_allclose(run(lambda x, y: 2.0 - x * y + x / 4.0, a, b), 2 - a * b + a / 4, rtol=1e-5, atol=1e-6)
