@@ -499,8 +499,9 @@ class NkiTensor(NoOperators):
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Split one axis into several whose product is its extent; one of them may be -1."""
-        axis = self.axis(dim, "reshape_dim", free_only=len(tuple(shape)) > 1)
-        parts = resolve_minus_one(ints(shape), self.shape[axis], self.describe())
+        wanted = ints(shape)
+        axis = self.axis(dim, "reshape_dim", free_only=len(wanted) > 1)
+        parts = resolve_minus_one(wanted, self.shape[axis], self.describe())
         return self._with(
             self.shape[:axis] + parts + self.shape[axis + 1 :],
             self._steps[:axis] + row_major(parts, self._steps[axis]) + self._steps[axis + 1 :],
@@ -533,7 +534,7 @@ class NkiTensor(NoOperators):
         """
         from neurosim.views.rearranging import rearrange  # composed of the views above
 
-        return rearrange(self, src_pattern, dst_pattern, fixed_sizes or {})
+        return rearrange(self, src_pattern, dst_pattern, {} if fixed_sizes is None else fixed_sizes)
 
     def view(self, dtype: Any) -> NkiTensor:
         """Read the same bits as another dtype; the last axis shrinks or grows with the size of the elements."""

@@ -164,6 +164,16 @@ def test_out_of_bounds_is_an_index_error():
         (lambda t: t.reshape((128, 8, 8))[:, :, :4].flatten_dims(1, 2), "not dense among themselves"),
         (lambda t: t.reshape((128, 8, 8)).flatten_dims(2, 1), "flatten_dims"),
         (lambda t: bool(t[0:1, 0:1]), "no truth value"),
+        (lambda t: t[:, np.arange(2) :], "is not an int"),
+        (lambda t: t.slice(1, np.arange(2), 64), "is not an int"),
+        (lambda t: t.reshape_dim(1, 64), "64 is no list of ints"),
+        (lambda t: t.reshape_dim(1, None), "None is no list of ints"),
+        (lambda t: t.rearrange(7, ("p", "f")), "a pattern is a tuple of names"),
+        (lambda t: t.rearrange(("p", "f"), "pf"), "a pattern is a tuple of names"),
+        (lambda t: t.rearrange(("p", ("a", "b")), ("p", "b", "a"), [8]), r"fixed_sizes=\[8\] is no dict"),
+        (lambda t: t.rearrange(("p", ("a", "b")), ("p", "b", "a"), {"c": 8}), "names c, which no pattern has"),
+        (lambda t: t.rearrange(("p", ("a", "b")), ("p", "b", "a"), {"a": "8"}), "'8' is not an int"),
+        (lambda t: nl.full((128, 4), ..., nl.float32), "value Ellipsis is not a number"),
     ],
 )
 def test_illegal_views(call, message):

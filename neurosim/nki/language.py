@@ -129,11 +129,10 @@ def full(shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegi
     Lowers to ``memset``; in HBM, which no engine fills, to ``memset`` of an SBUF tile and ``dma_copy`` (*assumed*).
     """
     tensor = ndarray(shape, dtype, buffer, name)
-    value = fill_value if tensor.dtype.is_float else type(fill_value)(fill_value)
     if tensor.buffer.is_hbm:
-        fill_hbm(tensor, value)
+        fill_hbm(tensor, fill_value)
     else:
-        isa.memset(dst=tensor, value=value)
+        isa.memset(dst=tensor, value=fill_value)
     return tensor
 
 

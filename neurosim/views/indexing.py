@@ -126,7 +126,7 @@ def interval(tensor: NkiTensor, axis: int, entry: Any) -> tuple[int, int, int, b
     if isinstance(entry, (range, AffineRange)):  # t[nl.affine_range(128), nl.affine_range(512)]
         entry = slice(entry.start, entry.stop, entry.step)
     if isinstance(entry, slice):
-        if entry == slice(None):
+        if entry.start is None and entry.stop is None and entry.step is None:
             return 0, extent, 1, False
         start = 0 if entry.start is None else _as_int(tensor, axis, entry.start)
         stop = extent if entry.stop is None else _as_int(tensor, axis, entry.stop)

@@ -11,11 +11,12 @@ from typing import Any
 
 from neurosim.errors import IllegalOperand
 from neurosim.view import NkiTensor
+from neurosim.views.reshaping import an_int
 
 Groups = list[tuple[str, ...]]
 
 
-def rearrange(tensor: NkiTensor, source: Any, target: Any, sizes: dict[str, int]) -> NkiTensor:
+def rearrange(tensor: NkiTensor, source: Any, target: Any, sizes: Any) -> NkiTensor:
     """Return ``tensor`` with the axes named in ``source`` in the order and groups of ``target``."""
     call = f"rearrange({source}, {target}) of {tensor.describe()}"
     before, after = _groups(source, call), _groups(target, call)
@@ -30,12 +31,15 @@ def rearrange(tensor: NkiTensor, source: Any, target: Any, sizes: dict[str, int]
             f"{call}: the pattern has {len(before)} axes and the tensor {len(tensor.shape)}",
             advice="name each axis; a tuple of names splits one",
         )
-    unknown = set(sizes) - set(names)
+    if not isinstance(sizes, dict):
+        raise IllegalOperand(f"{call}: fixed_sizes={sizes!r} is no dict", advice="give sizes by name, as in {'h': 4}")
+    unknown = sorted(map(str, set(sizes) - set(names)))
     if unknown:
         raise IllegalOperand(
-            f"{call}: fixed_sizes names {', '.join(sorted(unknown))}, which no pattern has",
+            f"{call}: fixed_sizes names {', '.join(unknown)}, which no pattern has",
             advice="give sizes of names in the patterns only",
         )
+    sizes = {name: an_int(size) for name, size in sizes.items()}
     view = _split(tensor, before, sizes, call)
     view = view.permute([names.index(name) for name in wanted])
     for axis, group in enumerate(after):
@@ -47,7 +51,8 @@ def rearrange(tensor: NkiTensor, source: Any, target: Any, sizes: dict[str, int]
 
 
 def _groups(pattern: Any, call: str) -> Groups:
-    groups = [(entry,) if isinstance(entry, str) else entry for entry in pattern]
+    entries = pattern if isinstance(pattern, (tuple, list)) else (None,)
+    groups = [(entry,) if isinstance(entry, str) else entry for entry in entries]
     if not all(isinstance(group, (tuple, list)) and all(isinstance(name, str) for name in group) for group in groups):
         raise IllegalOperand(
             f"{call}: a pattern is a tuple of names and of tuples of names", advice="such as ('p', ('a', 'b'))"
