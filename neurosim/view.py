@@ -499,9 +499,8 @@ class NkiTensor(NoOperators):
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Split one axis into several whose product is its extent; one of them may be -1."""
-        wanted = ints(shape)
-        axis = self.axis(dim, "reshape_dim", free_only=len(wanted) > 1)
-        parts = resolve_minus_one(wanted, self.shape[axis], self.describe())
+        axis = self.axis(dim, "reshape_dim", free_only=len(ints(shape)) > 1)
+        parts = resolve_minus_one(ints(shape), self.shape[axis], self.describe())
         return self._with(
             self.shape[:axis] + parts + self.shape[axis + 1 :],
             self._steps[:axis] + row_major(parts, self._steps[axis]) + self._steps[axis + 1 :],
