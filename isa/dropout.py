@@ -31,6 +31,7 @@ class Dropout(Instruction, mnemonic="dropout", engines=(Engine.vector,)):
     So 0.0 drops nothing and 1.0 everything, and so does a tile's value beyond them.
     """
 
+    chooses = True
     dst: Tile = Out(Memory.sbuf, Memory.psum)
     data: Tile = In(Memory.sbuf, Memory.psum)
     prob: Tile | float = In(Memory.sbuf, Memory.psum, number=True, strict=True)

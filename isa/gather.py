@@ -56,6 +56,7 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
     elements of the flattened free axes of ``src_buffer``. Bits move as they are.
     """
 
+    chooses = True
     dst: Tile = Out(Memory.sbuf)
     src_buffer: Tile = In(Memory.sbuf)
     index: Tile = In(Memory.sbuf, strict=True)
@@ -136,6 +137,7 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
 class NcNGather(Instruction, mnemonic="nc_n_gather", engines=(Engine.gpsimd,)):
     """dst[p, i] = data[p, indices[p, i]], over flattened free axes. Bits move as they are."""
 
+    chooses = True
     dst: Tile = Out(Memory.sbuf)
     data: Tile = In(Memory.sbuf)
     indices: Tile = In(Memory.sbuf, strict=True)

@@ -27,6 +27,7 @@ class TensorCopyPredicated(Instruction, mnemonic="tensor_copy_predicated", engin
     float32, which immediates are, and then to dst's dtype (*assumed*).
     """
 
+    chooses = True
     dst: Tile = Out(Memory.sbuf, Memory.psum, indirect=True)
     src: Tile | float = In(Memory.sbuf, Memory.psum, number=True)
     predicate: Tile = In(Memory.sbuf, Memory.psum, strict=True, indirect=True)

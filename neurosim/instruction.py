@@ -60,6 +60,8 @@ P = ParamSpec("P")
 C = TypeVar("C", bound="type[Instruction]")
 
 Tile = NkiTensor
+Tensors = list[tuple[str, NkiTensor, Operand]]
+"""The tensors of an instruction, each with its name and declaration."""
 
 
 @dataclass_transform(field_specifiers=(In, Out, Accumulate), eq_default=False)
@@ -75,6 +77,7 @@ class Instruction(ABC):
         is_control: whether it is executed in runs without values too, since it steers what follows.
         state_written: the shadow state that a write leaves, ``MATMUL`` for the tensor engine.
         leaves_out: which elements of its results are not written, for messages, where that needs saying.
+        chooses: whether which unwritten elements its results depend on is known with values only.
     """
 
     mnemonic: ClassVar[str] = ""
@@ -84,6 +87,7 @@ class Instruction(ABC):
     is_control: ClassVar[bool] = False
     state_written: ClassVar[int] = WRITTEN
     leaves_out: ClassVar[str] = ""
+    chooses: ClassVar[bool] = False
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _tensors: ClassVar[tuple[tuple[str, Operand], ...]] = ()
     _results: ClassVar[tuple[tuple[str, Operand], ...]] = ()
@@ -259,10 +263,10 @@ class Instruction(ABC):
                 kernel.registers(kind, engine).state = WRITTEN
         return NkiInstruction(kernel.program, kernel.record(number, slots, label, kernel.stack(caller)), label)
 
-    def _look_closely(self, kernel: Kernel) -> tuple[tuple[Any, ...], list[tuple[str, NkiTensor, Operand]]]:
+    def _look_closely(self, kernel: Kernel) -> tuple[tuple[Any, ...], Tensors]:
         """Return what the signature is known by, and the operands, whatever they are."""
         key: list[Any] = [type(self)]
-        tensors: list[tuple[str, NkiTensor, Operand]] = []
+        tensors: Tensors = []
         for name, operand in self._tensors:
             value = getattr(self, name)
             if isinstance(value, NkiTensor):
@@ -300,7 +304,7 @@ class Instruction(ABC):
         name: str,
         operand: Operand,
         value: IndirectTensor,
-        tensors: list[tuple[str, NkiTensor, Operand]],
+        tensors: Tensors,
     ) -> IndirectTensor:
         """Read the indices of a dynamic operand, which become an operand of their own."""
         index = value.index
@@ -328,9 +332,7 @@ class Instruction(ABC):
         tensors.append((f"index of {name}", index, USED))
         return value
 
-    def _take_several(
-        self, kernel: Kernel, name: str, operand: Operand, given: Any, tensors: list[tuple[str, NkiTensor, Operand]]
-    ) -> Hashable:
+    def _take_several(self, kernel: Kernel, name: str, operand: Operand, given: Any, tensors: Tensors) -> Hashable:
         """Take each tensor of a list as an operand; return what the signature keeps: also which are the same."""
         taken = list(given)
         for place, value in enumerate(taken):
@@ -346,9 +348,7 @@ class Instruction(ABC):
             for value in taken
         )
 
-    def _take(
-        self, kernel: Kernel, tensors: list[tuple[str, NkiTensor, Operand]]
-    ) -> tuple[list[int], Holes, HoleOrigin | None]:
+    def _take(self, kernel: Kernel, tensors: Tensors) -> tuple[list[int], Holes, HoleOrigin | None]:
         """Return the slots of the operands, the holes in what is read, and where the first of these come from."""
         holes: Holes = {}
         slots: list[int] = []
@@ -380,7 +380,7 @@ class Instruction(ABC):
         self,
         kernel: Kernel,
         signature: Known,
-        tensors: list[tuple[str, NkiTensor, Operand]],
+        tensors: Tensors,
         caller: FrameType | None,
     ) -> NkiInstruction:
         signature_id, _, engine, states, usual = signature
@@ -407,17 +407,12 @@ class Instruction(ABC):
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label, kernel.stack(caller)), label)
 
     def _mark_written(
-        self,
-        kernel: Kernel,
-        tensors: list[tuple[str, NkiTensor, Operand]],
-        holes: Holes,
-        origin: HoleOrigin | None,
-        written: Holes,
+        self, kernel: Kernel, tensors: Tensors, holes: Holes, origin: HoleOrigin | None, written: Holes
     ) -> None:
         """Set the shadow of what was written: all of it, or what ``written`` says, with holes that came from others."""
         spread = self.holes(holes) if holes else holes
         if (holes or written) and not seen.is_noted():
-            self._note_parts(tensors, holes, written)
+            self._note_parts(kernel, tensors, holes, written)
         for name, tensor, operand in tensors:
             if operand.is_written:
                 storage = tensor.allocation.storage
@@ -437,11 +432,13 @@ class Instruction(ABC):
                 )
             slots += (registers.id, 0)
 
-    def _note_parts(self, tensors: list[tuple[str, NkiTensor, Operand]], holes: Holes, written: Holes) -> None:
-        """Note where what memory has been through may depend on values."""
-        if holes:
-            seen.note(f"{self.mnemonic} reads memory that was written in part")
-        for name, tensor, _ in tensors:
+    def _note_parts(self, kernel: Kernel, tensors: Tensors, holes: Holes, written: Holes) -> None:
+        """Note where what memory has been through may depend on values, or tells a matmul what to do (in PSUM)."""
+        for name, tensor, operand in tensors:
+            if name in holes:
+                kernel.blank.add(tensor.allocation.storage.id)
+            if holes and (self.chooses or (tensor.buffer is Memory.psum and (name in holes or operand.is_written))):
+                seen.note(f"{self.mnemonic} reads memory that was written in part")
             is_covered = tensor.buffer is not Memory.psum and tensor.allocation.storage.state >= WRITTEN
             if name in written and not is_covered:
                 seen.note(f"{self.mnemonic} writes a part of {name}, which was not written before")
@@ -489,7 +486,7 @@ class Instruction(ABC):
             raise uninitialized(f"{self.mnemonic}: {name} {tensor.describe()}", bounding_box(mask), origin)
         return origin
 
-    def _define(self, kernel: Kernel, key: tuple[Any, ...], tensors: list[tuple[str, NkiTensor, Operand]]) -> Known:
+    def _define(self, kernel: Kernel, key: tuple[Any, ...], tensors: Tensors) -> Known:
         """Evaluate rules, engine and work of a new signature; its access to values too, where that is the usual."""
         for name, operand in self._operands:
             value = getattr(self, name)

@@ -80,6 +80,7 @@ class Kernel:
         inputs: tensors that are there before the kernel begins: its arguments, then constants.
         addressed: by index, the allocations that have an address, whose bytes another may have overwritten.
         writers: the indices of allocations with an address that were written, in the order in which it happened.
+        blank: storages that were read where nobody had written, so that their first bytes, which are 0, count.
     """
 
     chip: Chip
@@ -102,6 +103,7 @@ class Kernel:
     inputs: list[Allocation] = field(default_factory=list)
     addressed: dict[int, Allocation] = field(default_factory=dict)
     writers: array[int] = field(default_factory=lambda: array("I"))
+    blank: set[int] = field(default_factory=set)
     _repeated: int = -1  # the call stack of what is done again in a later trip
     _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
     _left: list[tuple[int, int]] = field(default_factory=list)  # allocations of bodies that were left

@@ -309,8 +309,6 @@ def _launch(function: Callable[..., Any], bound: inspect.BoundArguments, options
     """Return what a launch depends on, where it may be replayed."""
     if not is_on(options.replay):
         return Launch(reason="replays are off")
-    if options.nki_version == NKI_0_1:
-        return Launch(reason="it is of the legacy dialect")
     if options.shadow is not None:
         return Launch(reason="it runs beside a float64 shadow")
     rounding = rounding_of(options.rounding)

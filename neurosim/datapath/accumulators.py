@@ -145,6 +145,7 @@ class RunningMaximum:
     reduce_res: Tile | None
     reduce_cmd: ReduceCmd
     reduce_op: Operator
+    chooses = True
 
     def __post_init__(self) -> None:
         self.taken: Mask | None = None  # which elements come from the tile, once the predicate's values are known

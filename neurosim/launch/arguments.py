@@ -14,6 +14,7 @@ from neurosim import dtypes
 from neurosim.datapath.rules import bounding_box
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, NeurosimError, UnwrittenOutput
+from neurosim.execution import seen
 from neurosim.execution.holes import uninitialized
 from neurosim.kernel import Kernel
 from neurosim.launch.arrays import kind_of, like, to_numpy
@@ -318,6 +319,8 @@ class _Collector:
         is_open = unwritten is not None and may_be_open and path in self._partial
         if unwritten is not None and not is_open:
             self.problems.append(_unwritten(tensor, unwritten, self._name, path))
+        if is_open and storage.travelled(tensor) is not None:
+            seen.note(f"{path} holds copies of what nobody wrote")
         if not self._kernel.values:
             return Spec(tensor.shape, tensor.dtype)
         known = None if self._wider is None else self._wider(tensor)

@@ -32,7 +32,7 @@ _REFUSED_OPERATIONS: Final = {
 _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
 _INSIDE: Final = frozenset(
     [
-        *("allocation", "array", "lanes", "over"),  # of a tensor: its bytes
+        *("allocation", "array", "lanes", "over", "root"),  # of a tensor: its bytes
         *("format", "format_map"),  # of a text: any attribute of anything
         *("f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "cr_frame", "ag_frame", "tb_frame"),
     ]

@@ -1,4 +1,4 @@
-"""The names of ``nki``, by the objects that they stand for: what kernels may call without being looked into.
+"""The names of ``nki`` and ``neuronxcc.nki``, by the objects that they stand for: what kernels may call unseen.
 
 What these do depends on their arguments and on the running kernel; where it depends on values, they note it
 (:mod:`neurosim.execution.seen`). The modules are looked up among those that are loaded: nothing here imports them.
@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-_MODULES: Final = ("neurosim.nki", "neurosim.nki.language", "neurosim.nki.isa", "neurosim.nki.typing")
-_NOT_IN_KERNELS: Final = frozenset(["jit", "benchmark", "profile", "baremetal", "simulate", "simulate_kernel"])
+_ROOTS: Final = ("neurosim.nki", "neurosim.nki.legacy")
+_LEGACY_LAUNCH: Final = "neurosim.nki.legacy.launch"
+_PARTS: Final = ("", ".language", ".language.constants", ".isa", ".typing", ".compiler")
+_MODULES: Final = tuple(f"{root}{part}" for root in _ROOTS for part in _PARTS)
+_NOT_IN_KERNELS: Final = frozenset(["jit", "trace", "benchmark", "profile", "baremetal", "simulate", "simulate_kernel"])
 _OURS: Final = ("neurosim", "isa")
 
 
@@ -21,6 +24,12 @@ def path_of(value: Any) -> str | None:
     """Return what ``nki`` calls an object, None where it is none of its own."""
     found = _faces(tuple(name for name in _MODULES if name in sys.modules)).get(id(value))
     return found[1] if found is not None and found[0] is value else None
+
+
+def kernel_behind(function: types.FunctionType) -> Any | None:
+    """Return the kernel that a function of the legacy dialect's launches runs; None for any other function."""
+    launch = sys.modules.get(_LEGACY_LAUNCH)
+    return None if launch is None else launch.kernel_behind(function)
 
 
 def is_ours(value: Any) -> bool:

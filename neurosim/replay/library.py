@@ -33,6 +33,7 @@ class Recording:
         returned: what the kernel returned, with places for tensors.
         constants: by storage, bytes that are there before the kernel begins.
         writers: of each operand that is written at an address, in the record's order, the number of the tensor.
+        blank: storages that are read where nobody has written.
     """
 
     program: Program
@@ -41,6 +42,7 @@ class Recording:
     returned: Any
     constants: dict[int, Bytes]
     writers: Sequence[int] = ()
+    blank: frozenset[int] = frozenset()
     _tape: Tape | None = None
     _timed: tuple[TimingOptions, dict[int, Timeline]] | None = None  # one is kept: it is as large as the record
 
@@ -77,7 +79,7 @@ class Recording:
             Unreplayable: a record that cannot be made an instruction again.
         """
         if self._tape is None:
-            self._tape = Tape(self.program, self.chip, self.classes, self.constants, self.writers)
+            self._tape = Tape(self.program, self.chip, self.classes, self.constants, self.writers, self.blank)
         return self._tape
 
 

@@ -30,7 +30,10 @@ def recorded(kernel: Kernel, returned: Any, inputs: int) -> Recording:
         made = template(returned)
     except NotPlain as found:
         raise Unreplayable(str(found)) from None
-    return Recording(program.copy(), kernel.chip, _classes(kernel), made, _constants(kernel, inputs), kernel.writers)
+    constants = _constants(kernel, inputs)
+    return Recording(
+        program.copy(), kernel.chip, _classes(kernel), made, constants, kernel.writers, frozenset(kernel.blank)
+    )
 
 
 def _classes(kernel: Kernel) -> Classes:

@@ -40,7 +40,7 @@ from neurosim.replay.plain import NotPlain, decoded, encoded
 from neurosim.replay.template import places
 from neurosim.writing import replacing
 
-FORMAT: Final = b"neurosim.recording 2"
+FORMAT: Final = b"neurosim.recording 3"
 LEAST_RECORDS: Final = 256
 """Of a recording on disk: a shorter kernel runs as fast as its file is read."""
 MOST_BYTES: Final = 256 << 20
@@ -130,6 +130,7 @@ def _written(recording: Recording) -> bytes:
         "returned": encoded(recording.returned),
         "constants": sorted(recording.constants),
         "writers": list(recording.writers),
+        "blank": sorted(recording.blank),
     }
     if any(_class_of(signature.instruction) is not cls for signature, cls in _forms(recording)):
         raise NotPlain("an instruction that nki.isa does not have")
@@ -172,7 +173,9 @@ def _read(content: bytes, chip: Chip) -> Recording:
     returned = decoded(entry["returned"])
     if any(not 0 <= place.storage < len(program.storages) for place in places(returned)):
         raise Malformed("an output that the program does not have")
-    return Recording(program, chip, classes, returned, constants, array("I", entry["writers"]))
+    return Recording(
+        program, chip, classes, returned, constants, array("I", entry["writers"]), frozenset(entry["blank"])
+    )
 
 
 def _class_of(mnemonic: str) -> Any:

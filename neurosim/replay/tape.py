@@ -3,7 +3,8 @@
 Each record becomes the instruction that it was: signature and slots say all of it. What the recorded run checked
 depends on shapes alone (else :mod:`neurosim.execution.seen` has a reason, and there is no tape), so that it holds
 again. What remains is to execute, and to keep the shadow of memory that the tensor engine accumulates into: whether a
-matmul overwrites or adds is read there. Every other byte is written before it is read, as the recorded run has checked.
+matmul overwrites or adds is read there. Every other byte is written before it is read, as the recorded run has checked,
+or what comes of it reaches no output; it is 0 then, as in a run.
 
 Tensors with an address in PSUM share their bytes, and what one of them wrote is unwritten to the others. The record
 says where they are and not which is which, so that the run keeps that beside it, of each operand that is written.
@@ -14,7 +15,7 @@ A tensor's bytes are taken at its first record and given on after its last one; 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,11 +95,17 @@ class Tape:
     """
 
     def __init__(
-        self, program: Program, chip: Chip, classes: Classes, constants: dict[int, Bytes], writers: Sequence[int] = ()
+        self,
+        program: Program,
+        chip: Chip,
+        classes: Classes,
+        constants: dict[int, Bytes],
+        writers: Sequence[int] = (),
+        blank: Collection[int] = (),
     ) -> None:
         self.lock = threading.Lock()
         self._program, self._chip, self._classes = program, chip, classes
-        self._constants = constants
+        self._constants, self._blank = constants, blank
         self._writers = iter(writers)
         self._owners: dict[int, Allocation] = {}
         self._planes = {number for number, info in enumerate(program.storages) if info.role == "plane"}
@@ -149,7 +156,7 @@ class Tape:
         for step in self._steps:
             for storage in step.taken:
                 if storage.id not in outputs:
-                    kept = pool.get(storage.size_bytes)
+                    kept = None if storage.id in self._blank else pool.get(storage.size_bytes)
                     state = UNWRITTEN if storage.memory is Memory.psum else WRITTEN
                     storage.renew(kept.pop() if kept else None, state, borrowed=False)
             for storage in step.detached:

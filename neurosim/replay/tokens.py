@@ -8,6 +8,7 @@ anything else raises :class:`Unsafe`, with the reason. So a token is no guess: w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import functools
 import hashlib
@@ -22,7 +23,7 @@ from neurosim.launch.objects import fields_of
 from neurosim.launch.specs import Spec
 from neurosim.record.call_stacks import is_own
 from neurosim.replay.code import references, refused_attribute
-from neurosim.replay.faces import is_ours, path_of
+from neurosim.replay.faces import is_ours, kernel_behind, path_of
 
 Token = Any
 """Strings, numbers and tuples of these: ``repr`` tells any two apart."""
@@ -40,8 +41,10 @@ _BY_NAME: Final = frozenset(["attrgetter", "methodcaller"])
 """They reach attributes that no code names."""
 _NUMPY: Final = frozenset(
     """
-    abs add ceil cumprod cumsum divide dtype exp finfo floor floor_divide gcd iinfo lcm log log10 log2 maximum minimum
-    mod multiply prod round sign sqrt subtract sum
+    abs absolute add all amax amin any arctan bitwise_and bitwise_or bitwise_xor ceil copy cos cumprod cumsum divide
+    dtype equal exp finfo floor floor_divide gcd greater greater_equal iinfo invert lcm left_shift less less_equal log
+    log10 log2 logical_and logical_not logical_or logical_xor max maximum mean min minimum mod multiply negative
+    not_equal power prod reciprocal remainder right_shift round sign sin sqrt square subtract sum tan tanh true_divide
     """.split()  # noqa: SIM905 (sixty words, and no quotes)
 )
 _LARGE_BYTES: Final = 1 << 20
@@ -55,6 +58,7 @@ _CLASS_MACHINERY: Final = frozenset(
     __orig_bases__ __parameters__ __abstractmethods__ _abc_impl
     """.split()  # noqa: SIM905 (sixty words, and no quotes)
 )
+_KERNELS: Final = ("neurosim.nki.Kernel", "neurosim.nki.legacy.launch.Kernel")
 _PLAIN_METACLASSES: Final = ("builtins.type", "enum.EnumType", "abc.ABCMeta", "neurosim.launch.objects._WithAttributes")
 
 
@@ -176,14 +180,11 @@ class Tokens:
             home = ("nki", kind.__qualname__) if is_ours(kind) else self.value(kind, what)
             return "member", home, value.name
         function = getattr(value, "function", None)
-        if f"{kind.__module__}.{kind.__qualname__}" == "neurosim.nki.Kernel" and type(function) is types.FunctionType:
-            return "kernel", self._function(function), value.platform_target, repr(value.schedule), repr(value.grid)
+        if f"{kind.__module__}.{kind.__qualname__}" in _KERNELS and type(function) is types.FunctionType:
+            schedule = repr(getattr(value, "schedule", ()))  # the legacy dialect has none
+            return "kernel", self._function(function), value.platform_target, schedule, repr(value.grid)
         if is_ours(kind) or kind.__module__ == "typing" or kind in (types.GenericAlias, types.UnionType):
-            # formats, names of operators, versions of NKI: frozen, and repr says all of them
-            frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
-            return (
-                ("fact", f"{kind.__module__}.{kind.__qualname__}", repr(value)) if frozen or not is_ours(kind) else None
-            )
+            return self._fact(value, what)
         if kind is types.SimpleNamespace:
             return "namespace", self.value(vars(value), what)
         fields = fields_of(value)
@@ -191,12 +192,31 @@ class Tokens:
             return None
         return "object", self.value(kind, what), self.value(fields, what)
 
+    def _fact(self, value: Any, what: str) -> Token | None:
+        """Return the token of a format, an operator's name, a version of NKI: frozen, and repr says all of them.
+
+        Of what holds a kernel's function, as a placement of the legacy dialect does, it does not.
+        """
+        kind = type(value)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if not is_ours(kind):
+            return "fact", name, repr(value)
+        if not (dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+            return None
+        held = [getattr(value, field.name) for field in dataclasses.fields(kind)]
+        if any(callable(each) and not isinstance(each, type) for each in held):
+            return "fact", name, tuple(self.value(each, what) for each in held)
+        return "fact", name, repr(value)
+
     # -- functions and classes ------------------------------------------------------------------------------------
 
     def _function(self, function: types.FunctionType) -> Token:
         again = self._again(function)
         if again is not None:
             return again
+        kernel = kernel_behind(function)
+        if kernel is not None:
+            return "legacy", self.value(kernel, function.__qualname__)
         code = function.__code__
         if is_own(code):
             raise Unsafe(f"{function.__qualname__} is not of nki, but of neurosim's inside")

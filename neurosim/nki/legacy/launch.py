@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from neurosim.devices import load_chip
 from neurosim.engines import Memory
@@ -111,6 +111,17 @@ def _adapted(inner: Callable[..., Any]) -> Callable[..., Any]:
             return _machine(returned)
 
     return adapted
+
+
+_ADAPTED: Final = _adapted(lambda: None).__code__
+
+
+def kernel_behind(function: Any) -> Callable[..., Any] | None:
+    """Return the undecorated kernel that a machine's function runs; None where that is none of the legacy dialect."""
+    if function.__code__ is not _ADAPTED:
+        return None
+    held = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+    return held["inner"].cell_contents  # type: ignore[no-any-return]
 
 
 def _grid(value: Any) -> Grid:

@@ -13,6 +13,7 @@ import numpy as np
 from neurosim.datapath.rules import is_number
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand
+from neurosim.execution import seen
 from neurosim.memory import array_bytes
 from neurosim.nki import isa
 from neurosim.nki.legacy.compiler import AUTOMATIC, Placement, psum
@@ -323,4 +324,5 @@ def static_cast(value: Any, dtype: Any) -> Any:
 def device_print(prefix: str, x: Any = None, *, mask: Any = None) -> None:
     """Print a tile's values now, behind a prefix."""
     begin("nl.device_print")
+    seen.note("nl.device_print shows values")
     print(prefix, x)
