@@ -209,12 +209,12 @@ class Storage:
         """Return where the holes under ``tensor`` came from, or None where none travelled there."""
         if self.origin is None or self.state >= UNWRITTEN:
             return None
-        states = self.states(tensor)
+        states = self.seen(tensor)
         return self.origin if ((states == HOLE) | (states == COPIED)).any() else None
 
     def is_computed(self, tensor: NkiTensor) -> bool:
         """Return whether bytes under ``tensor`` were computed from unwritten ones; copies of them do not count."""
-        return self.state < UNWRITTEN and bool((self.states(tensor) == HOLE).any())
+        return self.state < UNWRITTEN and bool((self.seen(tensor) == HOLE).any())
 
     def is_blank(self, tensor: NkiTensor) -> bool:
         """Return whether no byte under ``tensor`` was written."""

@@ -243,6 +243,26 @@ def test_accumulating_onto_another_tensors_bytes_is_refused():
         run(kernel)
 
 
+def test_a_matmul_overwrites_holes_that_another_tensor_left_at_its_address():
+    """Transposed rows that nobody wrote lie there, of which the second tensor knows nothing."""
+
+    def kernel():
+        half = nl.ndarray((8, 8), nl.float32, nl.sbuf)
+        nisa.memset(dst=half[:, 0:4], value=1.0)
+        nisa.memset(dst=half[:, 4:8], value=2.0)
+        open_rows = nl.ndarray((64, 8), nl.float32, nl.sbuf)
+        nisa.memset(dst=open_rows[0:32], value=3.0)
+        first = addressed((8, 64), (0, 0), buffer=nl.psum)
+        nisa.nc_transpose(dst=first, data=open_rows, engine=nisa.engine.tensor)
+        second = addressed((8, 8), (0, 128), buffer=nl.psum)
+        nisa.nc_matmul(dst=second, stationary=half, moving=half)
+        nisa.nc_matmul(dst=second, stationary=half, moving=half)
+        return store(psum_copy(second))
+
+    half = np.repeat(np.array([1, 1, 1, 1, 2, 2, 2, 2], F)[None], 8, axis=0)
+    np.testing.assert_array_equal(run(kernel), 2 * half.T @ half)
+
+
 def test_addressed_tensors_reserve_what_they_cover_and_not_what_lies_below():
     def kernel():
         high = addressed((1, 8), (0, 220000))
