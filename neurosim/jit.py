@@ -275,7 +275,7 @@ def _registers() -> tuple[int, int]:
 
 
 _LANES, _REGISTERS = _registers()
-_VECTORS: Final = 3
+_VECTORS: Final = 2
 #: Rows and columns of sums that stay in registers, beside a row of the right operand and an element of the left.
 SUM_ROWS: Final = 8 if _REGISTERS == 32 else 4
 SUM_COLUMNS: Final = _VECTORS * _LANES
@@ -284,10 +284,11 @@ SUM_COLUMNS: Final = _VECTORS * _LANES
 def products_kernel(exact: bool) -> Any:
     """Return what computes ``SUM_ROWS`` x ``SUM_COLUMNS`` sums of products, in order, each from +0.0.
 
-    ``kernel(left, left_at, right, right_at, depth, sums)`` adds, for k = 0 ... depth - 1,
-    ``left[left_at + k * SUM_ROWS + row] * right[right_at + k * SUM_COLUMNS + column]``. All arrays are float32, flat,
-    contiguous, and long enough, which nobody checks. From a loop over numbers LLVM makes vectors, too, but keeps the
-    sums in memory, which takes twice the time.
+    ``kernel(left, left_at, right, right_at, depth, out, at, stride, rows, overwrite)`` adds, for k = 0 ... depth - 1,
+    ``left[left_at + k * SUM_ROWS + row] * right[right_at + k * SUM_COLUMNS + column]``, and stores the sums of the
+    first ``rows`` rows in ``out[at + row * stride + column]``, or adds them to what is there. NaN has one bit pattern.
+    All arrays are float32, flat, contiguous, and long enough, which nobody checks. From a loop over numbers LLVM makes
+    vectors, too, but keeps the sums in memory, which takes twice the time.
 
     Args:
         exact: every product is exact in float32. Then product and sum are one instruction where the processor has
@@ -300,71 +301,126 @@ def products_kernel(exact: bool) -> Any:
         _products_code(context, builder, signature.args, arguments, exact)
         return context.get_dummy_value()
 
-    def products(_: Any, left: Any, left_at: Any, right: Any, right_at: Any, depth: Any, sums: Any) -> Any:
-        whole = _numba.types.intp
-        return _numba.types.void(left, whole, right, whole, whole, sums), generate
+    def products(
+        _: Any, left: Any, left_at: Any, right: Any, right_at: Any, depth: Any, out: Any, at: Any, stride: Any,
+        rows: Any, overwrite: Any,
+    ) -> Any:  # fmt: skip
+        whole, flag = _numba.types.intp, _numba.types.boolean
+        form = _numba.types.void(left, whole, right, whole, whole, out, whole, whole, whole, flag)
+        return form, generate
 
     return _numba.extending.intrinsic(products)
 
 
-def copying_kernel(size: int, coded: bool) -> Any:
-    """Return what copies ``size`` numbers that lie side by side: ``kernel(source, at, target, target_at)``.
+def packing_kernel(size: int, coded: bool) -> Any:
+    """Return what copies blocks of ``size`` columns and says what they hold.
 
-    The target is float32; so is the source unless it is ``coded``: codes of bfloat16, which become float32. Both are
-    flat, contiguous, and long enough, which nobody checks. A loop over so few numbers would check each slice, and LLVM
-    would leave it one number at a time.
+    ``kernel(source, at, stride, depth, blocks, target, target_at, step)`` copies
+    ``source[at + k * stride + block * size + n]`` to ``target[target_at + block * step + k * size + n]``. The target is
+    float32; so is the source unless it is ``coded``: codes of bfloat16, which become float32. Both are flat,
+    contiguous, and long enough, which nobody checks. Of the bits of what it copies it returns all that are set; the
+    least magnitude less 1, where 0 less 1 is 2**32 - 1; and the largest magnitude. A loop over so few numbers would
+    check each slice, and LLVM would leave it one number at a time.
     """
     if INTERPRETED:
-        return functools.partial(_copy, size, coded)
+        return functools.partial(_packing, size, coded)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _copy_code(context, builder, signature.args, arguments, (size, coded))
-        return context.get_dummy_value()
+        found = _packing_code(context, builder, signature.args, arguments, (size, coded))
+        return context.make_tuple(builder, signature.return_type, found)
 
-    def copying(_: Any, source: Any, at: Any, target: Any, target_at: Any) -> Any:
-        whole = _numba.types.intp
-        return _numba.types.void(source, whole, target, whole), generate
+    def packing(
+        _: Any, source: Any, at: Any, stride: Any, depth: Any, blocks: Any, target: Any, target_at: Any, step: Any
+    ) -> Any:
+        whole, seen = _numba.types.intp, _numba.types.UniTuple(_numba.types.uint32, 3)
+        return seen(source, whole, whole, whole, whole, target, whole, whole), generate
 
-    return _numba.extending.intrinsic(copying)
+    return _numba.extending.intrinsic(packing)
 
 
-def _copy(size: int, coded: bool, source: Any, at: int, target: Any, target_at: int) -> None:
+def _packing(
+    size: int, coded: bool, source: Any, at: int, stride: int, depth: int, blocks: int, target: Any, target_at: int,
+    step: int,
+) -> Any:  # fmt: skip
     """Do in NumPy what the compiled kernels do."""
-    values = source[at : at + size]
-    numbers = (values.astype(np.uint32) << 16).view(np.float32) if coded else values
-    target[target_at : target_at + size] = numbers
+    seen, least, most = np.uint32(0), np.uint32(2**32 - 1), np.uint32(0)
+    for k in range(depth):
+        for block in range(blocks):
+            start, place = at + k * stride + block * size, target_at + block * step + k * size
+            values = source[start : start + size]
+            target[place : place + size] = (values.astype(np.uint32) << 16).view(np.float32) if coded else values
+            bits = target[place : place + size].view(np.uint32)
+            magnitudes = bits & np.uint32(2**31 - 1)
+            seen |= np.bitwise_or.reduce(bits)
+            least, most = min(least, (magnitudes - np.uint32(1)).min()), max(most, magnitudes.max())
+    return seen, least, most
 
 
-def _copy_code(context: Any, builder: Any, types: Any, arguments: Any, form: tuple[int, bool]) -> None:
-    """Write a copying kernel's code: one vector, which LLVM cuts to the processor's."""
-    size, coded = form
-    ir = llvmlite.ir
-    source, target = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 2))
+def _packing_code(context: Any, builder: Any, types: Any, arguments: Any, form: tuple[int, bool]) -> Any:
+    """Write a packing kernel's code: a block is one vector, which LLVM cuts to the processor's."""
+    (size, coded), ir, cgutils = form, llvmlite.ir, _numba.core.cgutils
+    at, stride, depth, blocks, target_at, step = (arguments[index] for index in (1, 2, 3, 4, 6, 7))
+    source, target = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 5))
     words = ir.VectorType(ir.IntType(32), size)
     part = ir.VectorType(ir.IntType(16), size) if coded else words
-    place = builder.bitcast(builder.gep(source, [arguments[1]]), part.as_pointer())
-    values = builder.load(place, align=2 if coded else 4)
-    if coded:
-        values = builder.shl(builder.zext(values, words), ir.Constant(words, [16] * size))
-    place = builder.bitcast(builder.gep(target, [arguments[3]]), words.as_pointer())
-    builder.store(values, place, align=4)
+
+    def every(number: int) -> Any:
+        return ir.Constant(words, [number] * size)
+
+    starts = {"or": 0, "umin": 2**32 - 1, "umax": 0}
+    seen = {name: cgutils.alloca_once_value(builder, every(number)) for name, number in starts.items()}
+    with cgutils.for_range(builder, depth) as row:
+        line = builder.add(at, builder.mul(row.index, stride))
+        lower = builder.add(target_at, builder.mul(row.index, at.type(size)))
+        with cgutils.for_range(builder, blocks) as column:
+            place = builder.add(line, builder.mul(column.index, at.type(size)))
+            place = builder.bitcast(builder.gep(source, [place]), part.as_pointer())
+            values = builder.load(place, align=2 if coded else 4)
+            if coded:
+                values = builder.shl(builder.zext(values, words), every(16))
+            place = builder.gep(target, [builder.add(lower, builder.mul(column.index, step))])
+            builder.store(values, builder.bitcast(place, words.as_pointer()), align=4)
+            magnitude = builder.and_(values, every(2**31 - 1))
+            for name, found in zip(starts, (values, builder.sub(magnitude, every(1)), magnitude), strict=True):
+                before = builder.load(seen[name])
+                if name == "or":
+                    after = builder.or_(before, found)
+                else:
+                    after = builder.select(
+                        builder.icmp_unsigned("<" if name == "umin" else ">", found, before), found, before
+                    )
+                builder.store(after, seen[name])
+    return [_reduced(builder, name, builder.load(seen[name])) for name in starts]
 
 
-def _products(left: Any, left_at: int, right: Any, right_at: int, depth: int, sums: Any) -> None:
+def _reduced(builder: Any, name: str, vector: Any) -> Any:
+    """Write the code that makes one number of a vector's."""
+    form = llvmlite.ir.FunctionType(vector.type.element, [vector.type])
+    function = f"llvm.vector.reduce.{name}.v{vector.type.count}i32"
+    return builder.call(_numba.core.cgutils.get_or_insert_function(builder.module, form, function), [vector])
+
+
+def _products(
+    left: Any, left_at: int, right: Any, right_at: int, depth: int, out: Any, at: int, stride: int, rows: int,
+    overwrite: bool,
+) -> None:  # fmt: skip
     """Do in NumPy what the compiled kernels do."""
     total = np.zeros((SUM_ROWS, SUM_COLUMNS), np.float32)
     for k in range(depth):
         row, column = left_at + k * SUM_ROWS, right_at + k * SUM_COLUMNS
         total = total + left[row : row + SUM_ROWS, None] * right[None, column : column + SUM_COLUMNS]
-    sums[: total.size] = total.reshape(-1)
+    for row in range(rows):
+        line = out[at + row * stride : at + row * stride + SUM_COLUMNS]
+        line[:] = total[row] if overwrite else line + total[row]
+        line[np.isnan(line)] = np.nan
 
 
 def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact: bool) -> None:
     """Write a kernel's code: a loop over k around a step for each row and vector; LLVM keeps the sums in registers."""
     cgutils, ir = _numba.core.cgutils, llvmlite.ir
-    left_at, right_at, depth = (arguments[index] for index in (1, 3, 4))
-    left, right, sums = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 2, 5))
-    vector, lanes = ir.VectorType(ir.FloatType(), _LANES), ir.VectorType(ir.IntType(32), _LANES)
+    left_at, right_at, depth, at, stride, rows, overwrite = (arguments[index] for index in (1, 3, 4, 6, 7, 8, 9))
+    left, right, out = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 2, 5))
+    vector = ir.VectorType(ir.FloatType(), _LANES)
     undefined = ir.Constant(vector, ir.Undefined)
     form = ir.FunctionType(vector, [vector] * 3)
     multiply_add = cgutils.get_or_insert_function(builder.module, form, f"llvm.fmuladd.v{_LANES}f32")
@@ -373,17 +429,16 @@ def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact
         place = builder.add(start, start.type(number * _LANES))
         return builder.bitcast(builder.gep(base, [place]), vector.as_pointer())
 
-    totals = [cgutils.alloca_once(builder, vector) for _ in range(SUM_ROWS * _VECTORS)]
-    for total in totals:
-        builder.store(ir.Constant(vector, [0.0] * _LANES), total)
+    totals = [
+        cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * _LANES)) for _ in range(SUM_ROWS * _VECTORS)
+    ]
     with cgutils.for_range(builder, depth) as loop:
         start = builder.add(right_at, builder.mul(loop.index, depth.type(SUM_COLUMNS)))
         columns = [builder.load(vector_at(right, start, number), align=4) for number in range(_VECTORS)]
         start = builder.add(left_at, builder.mul(loop.index, depth.type(SUM_ROWS)))
         for row in range(SUM_ROWS):
             element = builder.load(builder.gep(left, [builder.add(start, start.type(row))]))
-            first = builder.insert_element(undefined, element, ir.IntType(32)(0))
-            factor = builder.shuffle_vector(first, undefined, ir.Constant(lanes, [0] * _LANES))
+            factor = _repeated(builder, undefined, element)
             for column, total in zip(columns, totals[row * _VECTORS :], strict=False):
                 before = builder.load(total)
                 if exact:
@@ -391,8 +446,25 @@ def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact
                 else:
                     after = builder.fadd(before, builder.fmul(factor, column))
                 builder.store(after, total)
-    for number, total in enumerate(totals):
-        builder.store(builder.load(total), vector_at(sums, depth.type(0), number), align=4)
+    nan, nothing = (ir.Constant(vector, [number] * _LANES) for number in (np.nan, 0.0))
+    for row in range(SUM_ROWS):
+        start = builder.add(at, builder.mul(stride, stride.type(row)))
+        with builder.if_then(builder.icmp_signed(">", rows, rows.type(row))):
+            for number, total in enumerate(totals[row * _VECTORS : (row + 1) * _VECTORS]):
+                place = vector_at(out, start, number)
+                # a sum from +0.0 never is -0.0, so that it is the same when 0.0 is added
+                before = builder.select(overwrite, nothing, builder.load(place, align=4))
+                after = builder.fadd(before, builder.load(total))
+                after = builder.select(builder.fcmp_unordered("uno", after, after), nan, after)
+                builder.store(after, place, align=4)
+
+
+def _repeated(builder: Any, vector: Any, element: Any) -> Any:
+    """Write the code of a vector of one number."""
+    word = llvmlite.ir.IntType(32)
+    first = builder.insert_element(vector, element, word(0))
+    lanes = llvmlite.ir.VectorType(word, vector.type.count)
+    return builder.shuffle_vector(first, vector, llvmlite.ir.Constant(lanes, [0] * vector.type.count))
 
 
 class _Pool:

@@ -54,6 +54,9 @@ _Operand: TypeAlias = tuple[F32Array, U16Array, bool, int]
 
 #: Floats that blocks of columns are apart at most: a cache line or two, or all would use the same sets of a cache.
 _GAP: Final = 32
+#: Floats of the columns that are packed at once, which stay in a cache of 1 MiB beside what else a product reads. Rows
+#: that are long are fetched ahead of their use.
+_SLAB: Final = 1 << 16 | 1 << 13
 #: Floats of the sums, which come first in a workspace.
 _SUMS: Final = 512
 #: Floats in a huge page of memory (2 MiB).
@@ -80,62 +83,43 @@ def _seen_too(bits: np.uint32, seen: np.uint32, least: np.uint32, most: np.uint3
     return np.uint32(seen | bits), below if below < least else least, magnitude if magnitude > most else most
 
 
-@compiled
-def _look(operand: _Operand, depth: int, first: int, last: int) -> _Seen:
-    """Say what columns ``first`` to ``last`` of an operand hold."""
-    single, codes, coded, stride = operand
-    seen, least, most = _NONE, _ALL, _NONE
-    for k in range(depth):
-        start, end = k * stride + first, k * stride + last
-        if coded:
-            code_row = codes[start:end]
-            for n in range(last - first):
-                seen, least, most = _seen_too(np.uint32(np.uint32(code_row[n]) << _U16), seen, least, most)
-        else:
-            row = single[start:end]
-            for n in range(last - first):
-                seen, least, most = _seen_too(_bits(row[n]), seen, least, most)
-    return seen, least, most
-
-
-_copy_row = jit.copying_kernel(SUM_ROWS, coded=False)
-_copy_coded_row = jit.copying_kernel(SUM_ROWS, coded=True)
-_copy_columns = jit.copying_kernel(SUM_COLUMNS, coded=False)
-_copy_coded_columns = jit.copying_kernel(SUM_COLUMNS, coded=True)
+_pack_rows = jit.packing_kernel(SUM_ROWS, coded=False)
+_pack_coded_rows = jit.packing_kernel(SUM_ROWS, coded=True)
+_pack_columns = jit.packing_kernel(SUM_COLUMNS, coded=False)
+_pack_coded_columns = jit.packing_kernel(SUM_COLUMNS, coded=True)
 
 
 @compiled
-def _pack(operand: _Operand, depth: int, first: int, last: int, block: int, out: F32Array) -> None:
+def _pack(operand: _Operand, depth: int, first: int, last: int, block: int, out: F32Array) -> _Seen:
     """Copy columns of an operand to ``out``, ``block`` of them after each other, zeros where there are no more.
 
     A block has what the kernel of products reads in its order: ``out[place + k * block + n]``, where the next place is
     ``_step`` further: what is read again is side by side, in fewer lines of the cache. ``block`` is ``SUM_ROWS`` or
-    ``SUM_COLUMNS``.
+    ``SUM_COLUMNS``. Returns what the columns hold.
     """
     single, codes, coded, stride = operand
-    step = _step(depth, block)
-    narrow = block == SUM_ROWS
-    for k in range(depth):
-        at, place = k * stride + first, k * block
-        end = k * stride + last
-        while at + block <= end:
-            if coded and narrow:
-                _copy_coded_row(codes, at, out, place)
-            elif coded:
-                _copy_coded_columns(codes, at, out, place)
-            elif narrow:
-                _copy_row(single, at, out, place)
-            else:
-                _copy_columns(single, at, out, place)
-            at, place = at + block, place + step
-        if at < end:
+    step, blocks = _step(depth, block), (last - first) // block
+    if coded and block == SUM_ROWS:
+        seen, least, most = _pack_coded_rows(codes, first, stride, depth, blocks, out, 0, step)
+    elif coded:
+        seen, least, most = _pack_coded_columns(codes, first, stride, depth, blocks, out, 0, step)
+    elif block == SUM_ROWS:
+        seen, least, most = _pack_rows(single, first, stride, depth, blocks, out, 0, step)
+    else:
+        seen, least, most = _pack_columns(single, first, stride, depth, blocks, out, 0, step)
+    rest = last - first - blocks * block
+    if rest:
+        for k in range(depth):
+            at, place = k * stride + last - rest, blocks * step + k * block
             for n in range(block):
-                if at + n >= end:
+                if n >= rest:
                     out[place + n] = _ZERO
                 elif coded:
                     out[place + n] = np.uint32(np.uint32(codes[at + n]) << _U16).view(np.float32)
                 else:
                     out[place + n] = single[at + n]
+                seen, least, most = _seen_too(_bits(out[place + n]), seen, least, most)
+    return seen, least, most
 
 
 @compiled
@@ -200,33 +184,44 @@ def _step(depth: int, block: int) -> int:
 
 
 @inlined
-def _sizes(depth: int, rows: int) -> tuple[int, int]:
-    """Return the floats of weights and of a panel."""
-    return -(rows // -SUM_ROWS) * _step(depth, SUM_ROWS), _step(depth, SUM_COLUMNS)
+def _slab(depth: int, columns: int, parts: int) -> int:
+    """Return how many blocks of columns are packed at once."""
+    return max(min(-(columns // -SUM_COLUMNS), _SLAB // (parts * _step(depth, SUM_COLUMNS))), 1)
+
+
+@inlined
+def _sizes(depth: int, rows: int, columns: int, parts: int) -> tuple[int, int]:
+    """Return the floats of weights and of a slab."""
+    weights = -(rows // -SUM_ROWS) * _step(depth, SUM_ROWS)
+    return weights, _slab(depth, columns, parts) * _step(depth, SUM_COLUMNS)
 
 
 @compiled
-def _store(sums: F32Array, start: int, out: F32Array, at: int, width: int, overwrite: bool) -> None:
-    """Store a row of sums, or add it to the destination."""
-    values = sums[start : start + width]
-    row = out[at : at + width]
-    if overwrite:
-        for n in range(width):
-            y = values[n]
-            row[n] = y if y == y else _NAN
+def _multiply_block(
+    weights: F32Array, panel: F32Array, places: tuple[int, int], depth: int, exact: bool, out: F32Array, at: int,
+    stride: int, size: tuple[int, int], overwrite: bool, sums: F32Array,
+) -> None:  # fmt: skip
+    """Store a tile of sums of the blocks at ``places``, or add it to the destination; the kernel says what is where.
+
+    ``size`` is how many rows and columns of it there are. ``sums`` is where a tile with fewer columns is made.
+    """
+    left, right = places
+    rows, columns = size
+    if columns < SUM_COLUMNS:
+        whole, start, pitch, store = sums, 0, int(SUM_COLUMNS), True
     else:
-        for n in range(width):
-            y = row[n] + values[n]
-            row[n] = y if y == y else _NAN
-
-
-@compiled
-def _pass(weights: F32Array, at: int, panel: F32Array, panel_at: int, depth: int, exact: bool, sums: F32Array) -> None:
-    """Compute a tile of sums from the blocks at ``at`` and ``panel_at``; the kernel says what is where."""
+        whole, start, pitch, store = out, at, stride, overwrite
     if exact:
-        _multiply_exact_tile(weights, at, panel, panel_at, depth, sums)
+        _multiply_exact_tile(weights, left, panel, right, depth, whole, start, pitch, rows, store)
     else:
-        _multiply_tile(weights, at, panel, panel_at, depth, sums)
+        _multiply_tile(weights, left, panel, right, depth, whole, start, pitch, rows, store)
+    if columns < SUM_COLUMNS:
+        for m in range(rows):
+            for n in range(columns):
+                y = sums[m * SUM_COLUMNS + n]
+                if not overwrite:
+                    y += out[at + m * stride + n]
+                out[at + m * stride + n] = y if y == y else _NAN
 
 
 @compiled
@@ -258,31 +253,32 @@ def _tile(
         work: the workspace of this thread.
     """
     several = halved[0] or halved[1]
-    size, area = _sizes(depth, rows[1] - rows[0])
-    panel_at = _SUMS + (3 if several else 1) * size
-    sums, weights, panel = work[:_SUMS], work[_SUMS:panel_at], work[panel_at:]
-    seen, panel_seen = _look(stationary, depth, rows[0], rows[1]), _look(moving, depth, columns[0], columns[1])
-    exact = products_are_exact(seen, panel_seen, several)
-    _pack(stationary, depth, rows[0], rows[1], int(SUM_ROWS), weights)
+    parts = 3 if several else 1
+    size, area = _sizes(depth, rows[1] - rows[0], columns[1] - columns[0], parts)
+    slab_at = _SUMS + parts * size
+    sums, weights, slab = work[:_SUMS], work[_SUMS:slab_at], work[slab_at:]
+    seen = _pack(stationary, depth, rows[0], rows[1], int(SUM_ROWS), weights)
     finite = _halve(weights, size, bool(seen[2] < _EXPONENT)) if several else 0
-    for n in range(columns[0], columns[1], SUM_COLUMNS):
-        width = min(SUM_COLUMNS, columns[1] - n)
-        _pack(moving, depth, n, n + width, int(SUM_COLUMNS), panel)
-        panel_finite = _halve(panel, area, bool(panel_seen[2] < _EXPONENT)) if several else 0
-        for m in range(0, rows[1] - rows[0], SUM_ROWS):
-            store = overwrite
-            left = m // SUM_ROWS * _step(depth, SUM_ROWS)
-            for index in range(0 if several else 3, 4):
-                low, panel_low = index < 2, index % 2 == 0
-                if low > halved[0] or panel_low > halved[1]:
-                    continue  # the lower half is 0, and so are all products
-                left_at = left + (size if low else 0 if index == 3 else finite)
-                right_at = area if panel_low else 0 if index == 3 else panel_finite
-                _pass(weights, left_at, panel, right_at, depth, exact, sums)
-                at = (rows[0] + m) * stride + n
-                for i in range(min(SUM_ROWS, rows[1] - rows[0] - m)):
-                    _store(sums, i * SUM_COLUMNS, out, at + i * stride, width, store)
-                store = False
+    wide = _slab(depth, columns[1] - columns[0], parts) * SUM_COLUMNS
+    for first in range(columns[0], columns[1], wide):
+        last = min(first + wide, columns[1])
+        slab_seen = _pack(moving, depth, first, last, int(SUM_COLUMNS), slab)
+        slab_finite = _halve(slab, area, bool(slab_seen[2] < _EXPONENT)) if several else 0
+        exact = products_are_exact(seen, slab_seen, several)
+        for n in range(first, last, SUM_COLUMNS):
+            right = (n - first) // SUM_COLUMNS * _step(depth, SUM_COLUMNS)
+            for m in range(rows[0], rows[1], SUM_ROWS):
+                store = overwrite
+                left = (m - rows[0]) // SUM_ROWS * _step(depth, SUM_ROWS)
+                for index in range(0 if several else 3, 4):
+                    low, slab_low = index < 2, index % 2 == 0
+                    if low > halved[0] or slab_low > halved[1]:
+                        continue  # the lower half is 0, and so are all products
+                    left_at = left + (size if low else 0 if index == 3 else finite)
+                    places = left_at, right + (area if slab_low else 0 if index == 3 else slab_finite)
+                    part = min(SUM_ROWS, rows[1] - m), min(SUM_COLUMNS, last - n)
+                    _multiply_block(weights, slab, places, depth, exact, out, m * stride + n, stride, part, store, sums)
+                    store = False
 
 
 @parallel
@@ -300,7 +296,7 @@ def _tiles(
     """Compute the result with one thread for each row of ``work``; a thread has a block of rows or of columns."""
     count = work.shape[0]
     rows, columns = shape
-    by_rows = rows >= SUM_ROWS * count
+    by_rows = columns < SUM_COLUMNS * count
     tall = -(rows // (-SUM_ROWS * count)) * SUM_ROWS if by_rows else rows
     wide = columns if by_rows else -(columns // (-SUM_COLUMNS * count)) * SUM_COLUMNS
     for t in prange(count):
@@ -317,9 +313,8 @@ class _Workspaces(threading.local):
     def __init__(self) -> None:
         self.arrays: dict[int, F32Array] = {}
 
-    def get(self, count: int, depth: int, rows: int, parts: int) -> F32Array:
-        weights, panel = _sizes(depth, rows)
-        size = _SUMS + parts * (weights + panel)
+    def get(self, count: int, sizes: tuple[int, int, int], parts: int) -> F32Array:
+        size = _SUMS + parts * sum(_sizes(*sizes, parts))
         work = self.arrays.get(count)
         if work is None or work.shape[1] < size:
             # NumPy asks for huge pages from 4 MiB on; with small pages, unlucky ones collide in the L2 cache
@@ -382,11 +377,11 @@ def _multiply(
     get, parts = _workspaces.get, 3 if any(halved) else 1
 
     def many(count: int) -> None:
-        work = get(count, depth, rows, parts)
+        work = get(count, sizes, parts)
         _tiles(left, right, depth, halved, out, stride, (rows, columns), overwrite, work)
 
     def one() -> None:
-        work = get(1, depth, rows, parts)[0]
+        work = get(1, sizes, parts)[0]
         _tile(left, right, depth, halved, out, stride, (0, rows), (0, columns), overwrite, work)
 
     jit.run(depth * rows * columns << sum(halved), many, one)

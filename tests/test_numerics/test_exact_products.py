@@ -31,7 +31,8 @@ FORMATS = [
 def seen(values: Any) -> Any:
     """Return what the values are seen to hold."""
     row = np.atleast_2d(np.asarray(values, np.float32))
-    found = matmul._look(matmul._operand(row, dtypes.float32), 1, 0, row.shape[1])
+    packed = np.empty(row.shape[1] + 4 * jit.SUM_ROWS * matmul._GAP, np.float32)
+    found = matmul._pack(matmul._operand(row, dtypes.float32), 1, 0, row.shape[1], int(jit.SUM_ROWS), packed)
     return tuple(map(np.uint32, found))
 
 
@@ -84,7 +85,8 @@ def test_the_traps_are_traps(trap: str) -> None:
     sums = [np.empty(matmul._SUMS, np.float32) for _ in range(2)]
     for exact in (False, True):
         weights, panel = (part.reshape(-1) for part in packed)
-        matmul._pass(weights, 0, panel, 0, 2, exact, sums[exact])
+        kernel = matmul._multiply_block
+        kernel(weights, panel, (0, 0), 2, exact, sums[exact], 0, 1, (1, 1), True, np.empty_like(sums[exact]))
     assert sums[0][0] == reference.matmul_pass(left, right)[0, 0] != sums[1][0]
 
 
@@ -189,7 +191,7 @@ def test_both_kernels_fill_vector_registers() -> None:
         kernel = jit.products_kernel(exact)
 
         def run(left: Any, right: Any, sums: Any, kernel: Any = kernel) -> None:
-            kernel(left, 0, right, 0, 128, sums)
+            kernel(left, 0, right, 0, 128, sums, 0, jit.SUM_COLUMNS, jit.SUM_ROWS, True)
 
         compiled = jit._numba.njit(run)  # kept nowhere: what was found on disk does not show its code
         arrays = [np.ones(128 * 64, np.float32) for _ in range(2)]

@@ -73,7 +73,7 @@ def test_every_split_of_the_work_gives_the_same(count: int, rows: int, columns: 
     stationary, moving = operands(20, rows, columns)
     out = np.empty((rows, columns), np.float32)
     left, right = (matmul._operand(side, dtypes.float32) for side in (stationary, moving))
-    work = matmul._workspaces.get(count, 20, rows, 3)
+    work = matmul._workspaces.get(count, (20, rows, columns), 3)
     for halved in (False, True):
         places = out.reshape(-1), columns, (rows, columns)
         matmul._tiles(left, right, 20, (halved, halved), *places, True, work)
