@@ -174,3 +174,35 @@ def test_random_copies_of_bytes_half_words_and_words_against_numpy(seed):
     assert known.any(axis=1).all()
     assert not known.all()
     np.testing.assert_array_equal(asked(kernel, values), np.where(known, model, 0))
+
+
+def updated(cache, scales):
+    """Copy a tile of which a part is written into an argument."""
+    nisa.dma_copy(dst=cache, src=scale_tile(scales))
+
+
+def test_arguments_that_are_written_in_place_are_held_to_the_same():
+    with pytest.raises(Uninitialized) as caught:
+        neurosim.simulate(updated)(np.ones((32, 16), np.uint8), SCALES)
+    text = str(caught.value)
+    assert "updated: argument cache [32, 16] uint8 in HBM, which it writes in place: bytes that nobody wrote" in text
+    assert "unwritten here: [4:32, 0:16] (448 of 512 elements)" in text
+    with pytest.raises(Uninitialized, match="argument cache"):
+        neurosim.simulate(updated, values=False)(np.ones((32, 16), np.uint8), SCALES)
+
+
+def test_arguments_may_be_named_too():
+    for _ in range(2):
+        cache = np.ones((32, 16), np.uint8)
+        result = neurosim.simulate(updated, partial_outputs=["cache"])(cache, SCALES)
+        np.testing.assert_array_equal(cache[:4], SCALES)
+        assert not cache[4:].any()
+        assert (result.replayed, result.unreplayable) == (False, "cache holds copies of what nobody wrote")
+
+    def computed(cache, scales):
+        tile = scale_tile(scales)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1)
+        nisa.dma_copy(dst=cache, src=tile)
+
+    with pytest.raises(Uninitialized, match="argument cache"):
+        neurosim.simulate(computed, partial_outputs=["cache"])(np.ones((32, 16), np.uint8), SCALES)

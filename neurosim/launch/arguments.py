@@ -23,7 +23,7 @@ from neurosim.launch.specs import Spec
 from neurosim.memory import WRITTEN, Mask, array_bytes
 from neurosim.record.naming import default_name
 from neurosim.versions import NKI_0_3
-from neurosim.view import NkiTensor
+from neurosim.view import NkiTensor, whole
 from neurosim.views.unusable import UnusableTensor
 
 Array = npt.NDArray[Any]
@@ -150,7 +150,8 @@ class Arguments:
         for value, array, tensor in self._tensors.values():
             written = self._kernel.values and not tensor.allocation.storage.borrowed
             if written and kind_of(value) != "jax" and array.flags.writeable:
-                array[...] = tensor.array().view(array.dtype)
+                is_whole = tensor.allocation.storage.origin is None
+                array[...] = (tensor.array() if is_whole else _blanked(tensor)).view(array.dtype)
 
 
 @contextlib.contextmanager
@@ -184,18 +185,22 @@ def outputs(
 ) -> Any:
     """Return ``returned`` with arrays of the library ``kind`` (specs, without values) in place of tensors.
 
-    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``) may have bytes that nobody wrote: never
-    stored, or copied from where nobody had written. They are 0. None may be computed from such bytes.
+    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``; arguments that are written in place by
+    their own names) may have bytes that nobody wrote: never stored, or copied from where nobody had written. These are
+    0. None may be computed from such bytes.
     Where ``partial`` says ``takes_copies = False``, bytes that were never stored alone.
     ``wider`` gives arrays of what is known of a tensor beyond its bytes.
 
     Raises:
         IllegalOperand: a tensor that is not in HBM.
         UnwrittenOutput: bytes that were never stored; the exception carries the arrays.
-        Uninitialized: bytes that depend on memory that nobody wrote.
+        Uninitialized: bytes that depend on memory that nobody wrote, also in an input that the kernel wrote.
     """
     collector = _Collector(kernel, name, kind, partial, wider)
     collected = collector.collect(returned, "output")
+    for allocation in kernel.inputs:
+        if not allocation.storage.borrowed and allocation.storage.id not in collector.open:
+            collector.check_input(whole(allocation))
     for problem in collector.problems:
         if isinstance(problem, UnwrittenOutput):
             problem.outputs = collected
@@ -266,8 +271,10 @@ class _Collector:
     ) -> None:
         self.problems: list[NeurosimError] = []
         self.paths: set[str] = set()
+        self.open: set[int] = set()  # storages of outputs that may have bytes which nobody wrote
         self._within: list[Any] = []
         self._kernel, self._name, self._kind, self._partial, self._wider = kernel, name, kind, partial, wider
+        self._takes_copies: bool = getattr(partial, "takes_copies", True)
 
     def collect(self, value: Any, path: str) -> Any:
         """Return ``value``, which is at ``path`` of what the kernel returns, with arrays in place of tensors."""
@@ -286,6 +293,20 @@ class _Collector:
             return with_fields(value, {key: self.collect(entry, f"{path}.{key}") for key, entry in fields.items()})
         finally:
             self._within.pop()
+
+    def check_input(self, tensor: NkiTensor) -> None:
+        """Note what is wrong with an input that the kernel wrote: bytes that come of memory which nobody wrote."""
+        self.paths.add(tensor.name)
+        storage = tensor.allocation.storage
+        unwritten, origin = storage.unwritten(tensor), storage.travelled(tensor)
+        if unwritten is None or origin is None:
+            return
+        if self._takes_copies and tensor.name in self._partial and not storage.is_computed(tensor):
+            seen.note(f"{tensor.name} holds copies of what nobody wrote")
+            return
+        what = f"{self._name}: argument {tensor.describe()}, which it writes in place"
+        error = uninitialized(what, bounding_box(unwritten), origin)
+        self.problems.append(error.at(origin.where))
 
     def _array(self, tensor: NkiTensor, path: str) -> Any:
         self._kernel.check_allocation(self._name, path, tensor)
@@ -314,11 +335,12 @@ class _Collector:
         _name_output(tensor, self._kernel, path)
         storage = tensor.allocation.storage
         unwritten = storage.unwritten(tensor)
-        takes_copies = getattr(self._partial, "takes_copies", True)
-        may_be_open = not storage.is_computed(tensor) if takes_copies else storage.travelled(tensor) is None
+        may_be_open = not storage.is_computed(tensor) if self._takes_copies else storage.travelled(tensor) is None
         is_open = unwritten is not None and may_be_open and path in self._partial
         if unwritten is not None and not is_open:
             self.problems.append(_unwritten(tensor, unwritten, self._name, path))
+        if is_open:
+            self.open.add(storage.id)
         if is_open and storage.travelled(tensor) is not None:
             seen.note(f"{path} holds copies of what nobody wrote")
         if not self._kernel.values:
