@@ -136,7 +136,7 @@ def tables_of(
         pools=pools,
         pool_tiles=pool_tiles,
         **_idle(len(names), chip.dma.engines),
-        **_rooms(made, costs, len(pool_tiles)),
+        **_rooms(made, costs, int((tiles.pool >= 0).sum())),
         totals=table(TOTALS, 1, events_first=2 * count, **figures),
     )
 
@@ -387,7 +387,7 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
     narrow tiles side by side has them so.
     """
     tiles = table(TILE, len(program.storages), pool=-1, death_by=-1, death_ps=-1)
-    found: list[tuple[Memory, int, Ints, Ints]] = []
+    found: list[tuple[Memory, int, Ints]] = []
     psum_bytes = chip.psum.banks * chip.psum.bank_bytes
     if SPILLS not in program.notes:
         life = lifetimes(program)
@@ -402,7 +402,7 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
                 if tiles.size_bytes[storages[mine]].sum() > capacity_bytes:
                     order = np.lexsort((storages[mine], first[mine]))
                     tiles.pool[storages[mine]] = len(found)
-                    found.append((memory, capacity_bytes, storages[mine][order], first[mine][order]))
+                    found.append((memory, capacity_bytes, storages[mine][order]))
         peaks = peak_bytes(program) if found else {}
         # a chip with less space than the program was recorded for may not hold it at all
         if peaks and (peaks[Memory.sbuf] > chip.sbuf.partition_bytes or peaks[Memory.psum] > psum_bytes):
@@ -410,14 +410,27 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
             tiles.size_bytes[storages] = sizes_side_by_side(program)  # it fits, so that they lie so
         if peaks and peaks[Memory.sbuf] > chip.sbuf.usable_bytes:
             kept_back = {Memory.sbuf: chip.sbuf.partition_bytes - chip.sbuf.usable_bytes, Memory.psum: 0}
-            found = [(memory, limit + kept_back[memory], of, by) for memory, limit, of, by in found]
-    starts = _starts(_column([len(storages) for _, _, storages, _ in found]))
-    pools = table(
-        POOL, len(found), next=starts[:-1], end=starts[1:], free_bytes=[capacity for _, capacity, _, _ in found]
-    )
-    order = np.concatenate([_column([]), *(storages for _, _, storages, _ in found)])
-    by = np.concatenate([_column([]), *(records for _, _, _, records in found)])
-    return tiles, pools, table(POOL_TILE, len(order), tile=order, record=by)
+            found = [(memory, limit + kept_back[memory], of) for memory, limit, of in found]
+    writers = [_writers(program, storages) for _, _, storages in found]
+    starts = _starts(_column([len(records) for _, records in writers]))
+    pools = table(POOL, len(found), next=starts[:-1], end=starts[1:], free_bytes=[capacity for _, capacity, _ in found])
+    order = np.concatenate([_column([]), *(of for of, _ in writers)])
+    by = np.concatenate([_column([]), *(records for _, records in writers)])
+    opens = np.append(True, order[1:] != order[:-1])[: len(order)]
+    return tiles, pools, table(POOL_TILE, len(order), tile=order, record=by, takes=opens)
+
+
+def _writers(program: Program, storages: Ints) -> tuple[Ints, Ints]:
+    """Return tiles, and the records that write them: tiles in the order given, each with its records in order.
+
+    All of them wait for the tile's space: those of its parts do not wait for one another.
+    """
+    rank = np.full(len(program.storages), -1, dtype=np.int64)
+    rank[storages] = np.arange(len(storages))
+    operands = Operands.of(program)
+    chosen = operands.is_write(program) & (rank[operands.storage] >= 0)
+    pairs = np.unique(np.stack([rank[operands.storage[chosen]], operands.record[chosen]], axis=1), axis=0)
+    return storages[pairs[:, 0]], pairs[:, 1]
 
 
 def _in_memory(program: Program, memory: Memory) -> NDArray[np.bool_]:

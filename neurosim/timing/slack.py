@@ -178,7 +178,7 @@ def _leave_space(tables: Tables, slack: Ints) -> None:
         pool = tables.pools[number]
         mine = tables.pool_tiles[: pool.end]
         mine = mine[tiles.pool[mine.tile] == number]
-        taken = np.sort(records.start_ps[mine.record])
+        taken = np.sort(np.minimum.reduceat(records.start_ps[mine.record], np.flatnonzero(mine.takes)))
         counts = records.touch_end - records.touch_start
         toucher = np.repeat(np.arange(len(records)), counts)
         touched = tables.touches

@@ -104,7 +104,8 @@ def _hand_out(tables: Tables, number: int, time_ps: int, by: int) -> None:
     """Hand out a pool's free space in program order."""
     pool = tables.pools[number]
     while pool.next < pool.end:
-        size_bytes = tables.tiles[tables.pool_tiles[pool.next].tile].size_bytes
+        row = tables.pool_tiles[pool.next]
+        size_bytes = tables.tiles[row.tile].size_bytes if row.takes else 0
         if size_bytes > pool.free_bytes:
             break
         pool.free_bytes -= size_bytes

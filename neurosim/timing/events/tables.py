@@ -97,7 +97,9 @@ POOL: Final = _columns("next end", "free_bytes")
 PORT: Final = _columns("vector_by other_by", "vector_ps other_ps")
 """A port at which Vector and another engine take turns: until when each of the two has it, and by which record."""
 
-POOL_TILE: Final = _columns("tile record", "")
+POOL_TILE: Final = _columns("tile record takes", "")
+"""A record that writes a tile of a pool; the tile's first row ``takes`` its space, and all others have it then, too."""
+
 HEAP: Final = _columns("entry", "key")
 CORE: Final = _columns("level last", "hbm_free_ps")
 """A core's DMA engines: whether all are free from the same time on, and the last transfer that moved."""
