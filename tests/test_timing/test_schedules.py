@@ -157,6 +157,24 @@ def test_space_is_handed_on_in_program_order(builder, trn2):
     check_identity(timeline)
 
 
+@pytest.mark.parametrize("first", [0, 64])
+def test_no_part_of_a_tile_is_written_before_the_tile_has_its_space(builder, trn2, first):
+    """One of two tiles fits. Their halves are loaded one by one: both halves of the second wait for the first's reader."""
+    chip = trn2.replace(sbuf__partition_bytes=2048 + 64)
+    whole, small = [builder.tile() for _ in range(2)], [builder.tile(4) for _ in range(2)]
+    for dst, tile in zip(small, whole, strict=True):
+        for start in (first, 64 - first):
+            part = replace(tile.pattern, shape=(64, 512), start_partition=start)
+            builder.dma(type(tile)(tile.storage, part), builder.hbm(partitions=64))
+        builder.lanes("reduce", dst, tile, elements=512)
+    timeline = builder.time(chip)
+    halves, reader = [3, 4], 2  # loads 0 and 1, reduction 2, loads 3 and 4, reduction 5
+    assert timeline.reason[halves[0]] == Stall.BUFFER
+    assert min(timeline.start_ps[half] for half in halves) == timeline.complete_ps[reader]
+    assert max(builder.time(trn2).start_ps[half] for half in halves) < timeline.complete_ps[reader]
+    check_identity(timeline)
+
+
 def test_a_chip_with_too_little_space_says_so(builder, trn2):
     tiles = [builder.tile() for _ in range(3)]
     for tile in tiles:
