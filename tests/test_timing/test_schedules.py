@@ -159,7 +159,7 @@ def test_space_is_handed_on_in_program_order(builder, trn2):
 
 @pytest.mark.parametrize("first", [0, 64])
 def test_no_part_of_a_tile_is_written_before_the_tile_has_its_space(builder, trn2, first):
-    """One of two tiles fits. Their halves are loaded one by one: both halves of the second wait for the first's reader."""
+    """One of two tiles fits, and halves are loaded one by one: both of the second wait for the first's reader."""
     chip = trn2.replace(sbuf__partition_bytes=2048 + 64)
     whole, small = [builder.tile() for _ in range(2)], [builder.tile(4) for _ in range(2)]
     for dst, tile in zip(small, whole, strict=True):
