@@ -428,9 +428,9 @@ def _writers(program: Program, storages: Ints) -> tuple[Ints, Ints]:
     rank = np.full(len(program.storages), -1, dtype=np.int64)
     rank[storages] = np.arange(len(storages))
     operands = Operands.of(program)
-    chosen = operands.is_write(program) & (rank[operands.storage] >= 0)
-    pairs = np.unique(np.stack([rank[operands.storage[chosen]], operands.record[chosen]], axis=1), axis=0)
-    return storages[pairs[:, 0]], pairs[:, 1]
+    writes = np.flatnonzero(operands.is_write(program) & (rank[operands.storage] >= 0))
+    writes = writes[np.argsort(rank[operands.storage[writes]], kind="stable")]
+    return operands.storage[writes], operands.record[writes]
 
 
 def _in_memory(program: Program, memory: Memory) -> NDArray[np.bool_]:
