@@ -6,6 +6,8 @@ Flags, each with its reason:
   become one instruction only where a caller knows that the product is exact (:func:`products_kernel`);
 * ``error_model="numpy"``: x / 0 is Inf as on the machine, and loops carry no exception paths, so they vectorise;
 * ``nogil``: two simulations in two threads run at the same time;
+* ``_nrt=False``: serial code allocates nothing, so that numba need not count references to arrays. It would at each
+  call and each use: the loop over events took four times longer, and twice as long to compile;
 * bounds checks are left to ``NUMBA_BOUNDSCHECK``.
 
 Every compiled function is called with one signature only. numba numbers the files of a function's signatures
@@ -64,6 +66,21 @@ _LAST_PAUSE_NS: Final = 1_000_000_000
 
 _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
 
+#: numba's settings that change the code that it makes, without the prefix that they have in the environment.
+_SETTINGS: Final = (
+    "CPU_FEATURES",
+    "ENABLE_AVX",
+    "BOUNDSCHECK",
+    "OPT",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+    "LLVM_REFPRUNE_PASS",
+    "LLVM_REFPRUNE_FLAGS",
+    "DISABLE_INTEL_SVML",
+    "DEBUGINFO_DEFAULT",
+    "EXTEND_VARIABLE_LIFETIMES",
+)
+
 
 def _cache_key(package: Path) -> str:
     """Hash everything that the machine code of a package depends on: its sources and ours, the compiler, the CPU.
@@ -76,7 +93,7 @@ def _cache_key(package: Path) -> str:
         digest.update(path.read_bytes())
     cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     versions = _numba.__version__, np.__version__, platform.python_version()
-    settings = str(_config.CPU_FEATURES), str(_config.BOUNDSCHECK)
+    settings = (repr(getattr(_config, name, None)) for name in _SETTINGS)
     digest.update("\n".join((*versions, platform.machine(), cpu, *settings)).encode())
     return digest.hexdigest()[:20]
 
@@ -208,7 +225,7 @@ def _interpreted(function: F) -> F:
 
 def compiled(function: F) -> F:
     """Compile a serial kernel at its first call. The machine code is kept on disk."""
-    return _interpreted(function) if INTERPRETED else _jit(function)
+    return _interpreted(function) if INTERPRETED else _jit(function, _nrt=False)
 
 
 def named(name: str) -> Callable[[F], F]:
@@ -234,31 +251,55 @@ def inlined(function: F) -> F:
 
     LLVM is told to inline it always: by itself it leaves calls to long functions, and a call stops vectorising.
     """
-    marked: F = _numba.extending.register_jitable(forceinline=True)(function)
+    marked: F = _numba.extending.register_jitable(forceinline=True, pipeline_class=_InlinedCompiler)(function)
     return marked
 
 
-def _uncounted(_: Any, arrays: Any) -> Any:
-    """Return type and code of a named tuple of arrays without what counts references to them."""
+class _InlinedCode(_numba.core.codegen.JITCodeLibrary):  # type: ignore[misc,unused-ignore]
+    """LLVM's code of an inlined function: neither optimised nor made machine code, which happens where it is inlined.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        cgutils = _numba.core.cgutils  # there as soon as something is compiled
-        made = []
-        for form, value in zip(arrays.types, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
-            array = context.make_array(form)(context, builder, value)
-            array.meminfo = cgutils.get_null_value(array.meminfo.type)
-            array.parent = cgutils.get_null_value(array.parent.type)
-            made.append(array._getvalue())
-        return context.make_tuple(builder, arrays, made)
+    numba would do both for each of these, and for what is inlined in those, and then again: a third of the time that a
+    first kernel took.
+    """
 
-    return arrays(arrays), generate
+    def _optimize_final_module(self) -> None:
+        """Nothing."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
 
 
-borrowed: Final[Any] = (lambda arrays: arrays) if INTERPRETED else _numba.extending.intrinsic(_uncounted)
-"""Return a named tuple of arrays as it is; in compiled code without counts of references, which its caller has to keep.
+@_numba.core.compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[misc,unused-ignore]
+class _InlinedLowering(_numba.core.typed_passes.NativeLowering):  # type: ignore[misc,unused-ignore]
+    """numba's step from types to LLVM's code, for an inlined function."""
 
-Compiled code counts references to each array at each call: half of the time of functions that hand on many of them.
-"""
+    _name = "neurosim_inlined_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """Fill in the code, and what numba finds it by: a function object, which has no address."""
+        state.library = _InlinedCode(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        lowered, library = state["cr"], state.library
+        form = lowered.fndesc
+        key = _numba._dynfunc.make_function(form.lookup_module(), form.qualname, "", 0, lowered.env, (library,))
+        state.targetctx.insert_user_function(key, form, [library])
+        state.reload_init.extend(library._reload_init)
+        state["cr"] = lowered._replace(cfunc=key)
+        return True
+
+
+class _InlinedCompiler(_numba.core.compiler.CompilerBase):  # type: ignore[misc,unused-ignore]
+    """numba's compiler, with the step above."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return the steps."""
+        usual = _numba.core.typed_passes.NativeLowering
+        pipeline = _numba.core.compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline.passes = [(_InlinedLowering if step is usual else step, why) for step, why in pipeline.passes]
+        pipeline.finalize()
+        return [pipeline]
 
 
 def _registers() -> tuple[int, int]:

@@ -61,9 +61,9 @@ def placed(program: Program, chip: Chip) -> Placement:
     held_ps = np.array([[_held_ps(signature, engine, chip) for engine in _SHARING] for signature in signatures])
     own = np.array([signature.engine is not _SHARING[0] for signature in signatures], dtype=np.int64)
     cores = np.array(program.cores, dtype=np.int64)
-    models = _models(program)
+    models, loads_ps = _models(program), np.empty(len(_SHARING), dtype=np.int64)
     for core in np.unique(cores).tolist():
-        _balance(numbers, np.flatnonzero(cores == core), models, shared, own, twins, held_ps, REACH)
+        _balance(numbers, np.flatnonzero(cores == core), models, shared, own, twins, held_ps, loads_ps, REACH)
     return Placement(signatures, numbers)
 
 
@@ -116,7 +116,7 @@ def _models(program: Program) -> Ints:
 
 @compiled
 def _balance(
-    numbers: Any, records: Any, models: Any, shared: Any, own: Any, twins: Any, held_ps: Any, reach: int
+    numbers: Any, records: Any, models: Any, shared: Any, own: Any, twins: Any, held_ps: Any, loads_ps: Any, reach: int
 ) -> None:
     """Put twins in the place of signatures where these have less to wait for.
 
@@ -128,24 +128,25 @@ def _balance(
         own: by signature, which of the two it is for.
         twins: by signature, the same on the other engine.
         held_ps: by signature, how long it holds each of the two.
+        loads_ps: room for how long the two are held, one number for each.
     """
     for start in range(0, len(records), reach):
         part = records[start : start + reach]
-        loads = [0, 0]
+        loads_ps[0] = loads_ps[1] = 0
         for record in part:
             number = numbers[record]
             if not shared[number]:
-                loads[0] += held_ps[number, 0]
-                loads[1] += held_ps[number, 1]
+                loads_ps[0] += held_ps[number, 0]
+                loads_ps[1] += held_ps[number, 1]
         for record in part:
             number = numbers[record]
             if shared[number]:
                 here, there = own[number], 1 - own[number]
-                stays = loads[here] + held_ps[number, here] <= loads[there] + held_ps[number, there]
+                stays = loads_ps[here] + held_ps[number, here] <= loads_ps[there] + held_ps[number, there]
                 if models[record] != record:
                     stays = own[numbers[models[record]]] == here
                 if stays:
-                    loads[here] += held_ps[number, here]
+                    loads_ps[here] += held_ps[number, here]
                 else:
-                    loads[there] += held_ps[number, there]
+                    loads_ps[there] += held_ps[number, there]
                     numbers[record] = twins[number]

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba
+import numba.core.errors
 import numpy as np
 import pytest
 
@@ -116,7 +118,7 @@ def test_functions_of_the_loop_over_events_have_one_signature_each(tmp_path: Pat
         "chip = load_chip('trn2'); schedule(Program(chip.name, chip.generation), chip, 'compiler', throttle=True);"
         "print([len(f.signatures) for f in vars(loop).values() if hasattr(f, 'py_func')])"
     )
-    assert run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout == "[1, 1, 1, 1]\n"
+    assert run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout == "[1, 1, 1]\n"
 
 
 def test_kernels_come_from_the_cache_in_the_next_process(tmp_path: Path) -> None:
@@ -227,6 +229,37 @@ def test_where_the_cache_is(tmp_path: Path, environment: dict[str, str | None], 
     found = Path(run(["-c", program], **filled).stdout.strip())
     assert found.parent == tmp_path / folder
     assert found.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NUMBA_OPT", "0"),
+        ("NUMBA_OPT", "max"),
+        ("NUMBA_LOOP_VECTORIZE", "0"),
+        ("NUMBA_SLP_VECTORIZE", "1"),
+        ("NUMBA_LLVM_REFPRUNE_PASS", "0"),
+        ("NUMBA_LLVM_REFPRUNE_FLAGS", "per_bb"),
+        ("NUMBA_DISABLE_INTEL_SVML", "1"),
+        ("NUMBA_ENABLE_AVX", "0"),
+        ("NUMBA_BOUNDSCHECK", "1"),
+        ("NUMBA_DEBUGINFO", "1"),
+        ("NUMBA_EXTEND_VARIABLE_LIFETIMES", "1"),
+        ("NUMBA_CPU_NAME", "generic"),
+        ("NUMBA_CPU_FEATURES", "+sse2"),
+    ],
+)
+def test_code_made_with_other_settings_lies_elsewhere(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    try:
+        monkeypatch.delenv(name, raising=False)
+        numba.config.reload_config()
+        usual = jit._cache_key(NUMERICS)
+        monkeypatch.setenv(name, value)
+        numba.config.reload_config()
+        assert jit._cache_key(NUMERICS) != usual
+    finally:
+        monkeypatch.undo()
+        numba.config.reload_config()
 
 
 def test_no_place_for_a_cache_is_one_log_line(tmp_path: Path) -> None:
@@ -356,13 +389,19 @@ def test_limit_threads_needs_at_least_one() -> None:
         jit.limit_threads(0)
 
 
-def test_borrowed_arrays_are_the_callers() -> None:
+def test_serial_code_counts_no_references() -> None:
     """What compiled code writes is there, and nobody's count of references has changed."""
     tables = Halves(np.zeros(3), np.zeros(4, dtype=np.int32))
     before = [sys.getrefcount(each) for each in tables]
     fill(tables)
-    assert (tables.first.tolist(), tables.second.tolist()) == ([1.5] * 3, [7] * 4)
+    assert (tables.first.tolist(), tables.second.tolist()) == ([1.5, 1.5, 2.5], [7] * 4)
     assert [sys.getrefcount(each) for each in tables] == before
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_a_serial_function_that_allocates_is_refused() -> None:
+    with pytest.raises(numba.core.errors.TypingError, match="zeros"):
+        jit.compiled(allocating)(3)
 
 
 class Halves(NamedTuple):
@@ -374,6 +413,16 @@ class Halves(NamedTuple):
 
 @jit.compiled
 def fill(tables: Any) -> None:
-    kept = jit.borrowed(tables)
-    kept.first[:] = 1.5
-    kept.second[:] = 7
+    tables.first[:] = 1.5
+    tables.second[:] = 7
+    add_to_last(tables)
+
+
+@jit.inlined
+def add_to_last(tables: Any) -> None:
+    part = tables.first[2:]
+    part[0] += 1.0
+
+
+def allocating(count: int) -> int:
+    return len(np.zeros(count))

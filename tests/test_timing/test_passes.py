@@ -374,8 +374,9 @@ def test_tiles_are_kept_as_by_hand(lives, limit):
     tree = np.zeros(128, dtype=np.int64)
     tree[64:] = used
     columns = [np.array(column, dtype=np.int64) for column in (range(len(lives)), names, first, last)]
-    found = keep(
-        *columns, np.array([first, first], dtype=np.int64), np.array(sizes, dtype=np.int64), tree, 0, limit,
-        np.full(3, -1, dtype=np.int64),
+    added, held, found = np.zeros(64, np.int64), np.full(3, -1, np.int64), np.full(len(lives), -1, np.int64)
+    keep(
+        *columns, np.array([first, first], dtype=np.int64), np.array(sizes, dtype=np.int64), tree, added, 0, limit,
+        held, found,
     )  # fmt: skip
     assert found.tolist() == kept_by_hand(range(len(lives)), names, first, last, first, sizes, used, limit)

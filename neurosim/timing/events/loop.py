@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from neurosim.jit import borrowed, compiled, inlined
+from neurosim.jit import compiled, inlined
 from neurosim.timing.events.engines import execute
 from neurosim.timing.events.heaps import pop, push
 from neurosim.timing.events.movement import move
@@ -33,11 +33,6 @@ _int64: Any = np.int64
 @compiled
 def run(tables: Tables) -> None:
     """Fill in when everything happens; what can never start keeps a ``complete_ps`` of -1."""
-    _run(borrowed(tables))
-
-
-@compiled
-def _run(tables: Tables) -> None:
     totals = tables.totals
     for record in range(len(tables.records)):
         if tables.records[record].remaining == 0:

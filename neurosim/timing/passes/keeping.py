@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from neurosim.jit import compiled, inlined
 
 
@@ -87,11 +85,13 @@ def keep(
     written: Any,
     size_bytes: Any,
     most: Any,
+    added: Any,
     margin: int,
     limit_bytes: int,
     held: Any,
-) -> Any:
-    """Return, by tile of ``tiles``, the earlier one that holds the same and is kept for it, -1 for none.
+    others: Any,
+) -> None:
+    """Fill in, by tile of ``tiles``, the earlier one that holds the same and is kept for it.
 
     Tiles come in order of their first write. One takes the place of a later one where both hold the same, it is
     complete before the later one begins, and its bytes fit beside all that is live until then. ``last`` is moved on
@@ -105,15 +105,15 @@ def keep(
         size_bytes: by tile of the program.
         most: bytes in use by block, as a tree: twice as many rows as there are blocks, a power of two; the second half
             is filled in.
+        added: room for half as many rows, all 0.
         margin: 0 where each block is one record, else 1.
         limit_bytes: what may be in use where tiles are kept.
         held: by class, room for the tile that holds it, all -1.
+        others: what is filled in; all -1, which is none.
     """
-    count = len(most) // 2
-    added = np.zeros(count, dtype=np.int64)
+    count = len(added)
     for node in range(count - 1, 0, -1):
         most[node] = max(most[2 * node], most[2 * node + 1])
-    result = np.full(len(tiles), -1, dtype=np.int64)
     for index in range(len(tiles)):
         tile = tiles[index]
         other = held[classes[index]]
@@ -124,8 +124,7 @@ def keep(
         if _peak(most, added, begin, end) + size > limit_bytes:
             held[classes[index]] = tile
             continue
-        result[index] = other
+        others[index] = other
         _change(most, added, begin, end, size)
         _change(most, added, first[tile] + 1, min(last[tile], last[other]), -size)  # both were counted
         last[other] = max(last[other], last[tile])
-    return result

@@ -252,7 +252,8 @@ def _kept(tiles: _Tiles, lives: _Lives, used_bytes: Ints, limit_bytes: int) -> I
     tree = np.zeros(2 * leaves, dtype=np.int64)
     tree[leaves : leaves + len(most)] = most
     _, classes = np.unique(tiles.classes, return_inverse=True)
-    kept: Ints = keep(
+    others = np.full(len(tiles.storages), -1, dtype=np.int64)
+    keep(
         tiles.storages,
         classes.astype(np.int64),
         lives.first // block,
@@ -260,11 +261,13 @@ def _kept(tiles: _Tiles, lives: _Lives, used_bytes: Ints, limit_bytes: int) -> I
         np.stack([lives.last_write, lives.first]),
         lives.size_bytes,
         tree,
+        np.zeros(leaves, dtype=np.int64),
         int(block > 1),
         limit_bytes,
         np.full(int(classes.max(initial=-1)) + 1, -1, dtype=np.int64),
+        others,
     )
-    return kept
+    return others
 
 
 def _without(loads: _Loads, columns: Columns, storages: Ints, instead: Ints, count: int) -> Reused:
