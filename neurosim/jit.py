@@ -68,17 +68,8 @@ _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
 
 #: numba's settings that change the code that it makes, without the prefix that they have in the environment.
 _SETTINGS: Final = (
-    "CPU_FEATURES",
-    "ENABLE_AVX",
-    "BOUNDSCHECK",
-    "OPT",
-    "LOOP_VECTORIZE",
-    "SLP_VECTORIZE",
-    "LLVM_REFPRUNE_PASS",
-    "LLVM_REFPRUNE_FLAGS",
-    "DISABLE_INTEL_SVML",
-    "DEBUGINFO_DEFAULT",
-    "EXTEND_VARIABLE_LIFETIMES",
+    "CPU_FEATURES ENABLE_AVX BOUNDSCHECK OPT LOOP_VECTORIZE SLP_VECTORIZE LLVM_REFPRUNE_PASS LLVM_REFPRUNE_FLAGS "
+    "DISABLE_INTEL_SVML DEBUGINFO_DEFAULT EXTEND_VARIABLE_LIFETIMES"
 )
 
 
@@ -93,7 +84,7 @@ def _cache_key(package: Path) -> str:
         digest.update(path.read_bytes())
     cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     versions = _numba.__version__, np.__version__, platform.python_version()
-    settings = (repr(getattr(_config, name, None)) for name in _SETTINGS)
+    settings = (repr(getattr(_config, name, None)) for name in _SETTINGS.split())
     digest.update("\n".join((*versions, platform.machine(), cpu, *settings)).encode())
     return digest.hexdigest()[:20]
 
@@ -256,11 +247,7 @@ def inlined(function: F) -> F:
 
 
 class _InlinedCode(_numba.core.codegen.JITCodeLibrary):  # type: ignore[misc,unused-ignore]
-    """LLVM's code of an inlined function: neither optimised nor made machine code, which happens where it is inlined.
-
-    numba would do both for each of these, and for what is inlined in those, and then again: a third of the time that a
-    first kernel took.
-    """
+    """Code that is optimised, and made machine code, where it is inlined: alone, it would be compiled many times."""
 
     def _optimize_final_module(self) -> None:
         """Nothing."""
@@ -294,7 +281,6 @@ class _InlinedCompiler(_numba.core.compiler.CompilerBase):  # type: ignore[misc,
     """numba's compiler, with the step above."""
 
     def define_pipelines(self) -> list[Any]:
-        """Return the steps."""
         usual = _numba.core.typed_passes.NativeLowering
         pipeline = _numba.core.compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
         pipeline.passes = [(_InlinedLowering if step is usual else step, why) for step, why in pipeline.passes]
