@@ -7,7 +7,7 @@ core ran to its end before the other began. Which bytes meet is decided exactly,
 Where both cores store the same, as kernels do where dividing the work is not worth it, their order shows nowhere: a
 write that changes no byte is no race with what the other core has written in the epoch, nor is a core's read of bytes
 that both have written, in one piece or many, unless the bytes had other values meanwhile. Nor do writes race where
-the core that ran last leaves the whole tensor as the other had left it: whichever write comes last, it is the same.
+the core that ran last leaves the bytes as the other had left them: whichever write comes last, it is the same.
 Without values, writes by one line to one place count as equal. What an instruction adds to in place, it also reads.
 
 The place of an operand with a dynamic address is known at run time only. A run with values notes which rows it chose;
@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import gcd
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -129,10 +130,8 @@ def races(program: Program, written: SharedWrites | None = None) -> Iterator[Rac
                         touch = _Touch(int(core[number]), writes, writes and record in quiet, region, offset)
                         touches[touch] = (touches.get(touch, (record, record))[0], record)
             storage, epoch = int(operands.storage[part[0]]), int(epochs[part[0]])
-            pairs = _conflicts(storage, touches, int(core[part[0]]))
-            if written is not None and (storage, epoch) in written.agreed:
-                pairs = (race for race in pairs if not (race.first_writes and race.second_writes))
-            yield from pairs
+            disputed = None if written is None else written.disputed.get((storage, epoch))
+            yield from _conflicts(storage, touches, int(core[part[0]]), disputed)
 
 
 class _Places:
@@ -218,7 +217,7 @@ def _repeated(program: Program, records: Ints) -> set[int]:
     return found
 
 
-def _conflicts(storage: int, touches: _Spans, first_core: int) -> Iterator[Race]:
+def _conflicts(storage: int, touches: _Spans, first_core: int, disputed: Ints | None) -> Iterator[Race]:
     places = list(touches)
     near: _Near = defaultdict(list)
     pairs = [(places[i], places[j]) for i, j in candidates([(touch.region, touch.offset) for touch in places])]
@@ -228,9 +227,22 @@ def _conflicts(storage: int, touches: _Spans, first_core: int) -> Iterator[Race]
     for one, other in pairs:
         if one.core == other.core or not (one.writes or other.writes):
             continue
-        if _relation(one, other) and not _agree(one, other, touches, near, first_core):
+        if not _relation(one, other) or _agree(one, other, touches, near, first_core):
+            continue
+        if not (one.writes and other.writes and disputed is not None and _is_settled(one, other, disputed)):
             first, second = sorted(((touches[one][0], one.writes), (touches[other][0], other.writes)))
             yield Race(storage, first[0], second[0], first[1], second[1])
+
+
+def _is_settled(one: _Touch, other: _Touch, disputed: Ints) -> bool:
+    """Return whether no byte that two touches share is one of the runs of bytes that cores leave differently."""
+    if not len(disputed):
+        return True
+    bytes_ = _Bytes((one, other))
+    first, last = bytes_.places(bytes_.reached_by([one]) & bytes_.reached_by([other]))
+    runs = np.append(disputed, np.iinfo(np.int64).max)
+    ends = np.searchsorted(disputed, first, side="right")
+    return not ((ends % 2 == 1) | (runs[ends] < last)).any()
 
 
 def _relation(one: _Touch, other: _Touch) -> int:
@@ -302,21 +314,42 @@ def _agree_by_bytes(
 class _Bytes:
     """Arrays with an entry for each byte that some touches reach, or for each unit of bytes that divides them all.
 
-    A region in HBM is bytes alone, since HBM has no partitions.
+    A region in HBM is bytes alone, since HBM has no partitions. Where all touches are columns of equally long rows, the
+    arrays hold the columns that any of them reaches; else all bytes from the first to the last are one row.
     """
 
     def __init__(self, touches: Sequence[_Touch]) -> None:
-        self._start = min(touch.offset for touch in touches)
-        lengths = [length for touch in touches for length in (touch.offset - self._start, touch.region.run)]
-        self._unit = gcd(*lengths, *(step for touch in touches for step, _ in touch.region.axes))
         end = max(touch.offset + touch.region.span for touch in touches)
-        self._size = (end - self._start) // self._unit
+        pitch = max((step for touch in touches for step, _ in touch.region.axes), default=end)
+        self._pitch = pitch if all(_is_column(touch, pitch) for touch in touches) else end
+        columns = [touch.offset % self._pitch for touch in touches]
+        inner = [touch.region.span - self._rows(touch) * self._pitch for touch in touches]
+        self._row = min(touch.offset // self._pitch for touch in touches)
+        self._column = min(columns)
+        steps = (step for touch in touches for step, _ in touch.region.axes if step != self._pitch)
+        starts = (column - self._column for column in columns)
+        self._unit = gcd(*starts, *steps, *(touch.region.run for touch in touches))
+        self._width = (max(map(add, columns, inner)) - self._column) // self._unit
+        last = max(touch.offset // self._pitch + self._rows(touch) for touch in touches)
+        self._size = (last + 1 - self._row) * self._width
+
+    def _rows(self, touch: _Touch) -> int:
+        """Return how many rows behind its first one a touch reaches."""
+        return sum(count - 1 for step, count in touch.region.axes if step == self._pitch)
 
     def of(self, touch: _Touch, array: Marks) -> Marks:
         """Return the part of an array that a touch reaches, a view."""
+        row, column = divmod(touch.offset, self._pitch)
+        start = (row - self._row) * self._width + (column - self._column) // self._unit
         shape = (*(count for _, count in touch.region.axes), touch.region.run // self._unit)
-        strides = (*(step // self._unit for step, _ in touch.region.axes), 1)
-        return np.ndarray(shape, np.bool_, array.data, (touch.offset - self._start) // self._unit, strides)
+        steps = (self._width if step == self._pitch else step // self._unit for step, _ in touch.region.axes)
+        return np.ndarray(shape, np.bool_, array.data, start, (*steps, 1))
+
+    def places(self, marked: Marks) -> tuple[Ints, Ints]:
+        """Return the first byte of each marked unit in the storage, and the last plus one."""
+        rows, units = np.divmod(np.flatnonzero(marked), self._width)
+        first = (rows + self._row) * self._pitch + self._column + units * self._unit
+        return first, first + self._unit
 
     def reached_by(self, touches: list[_Touch]) -> Marks:
         """Return which bytes any of the touches reach."""
@@ -324,6 +357,13 @@ class _Bytes:
         for touch in touches:
             self.of(touch, array)[...] = True
         return array
+
+
+def _is_column(touch: _Touch, pitch: int) -> bool:
+    """Return whether a touch is the same bytes of one or several rows of ``pitch`` bytes."""
+    rows = [count for step, count in touch.region.axes if step == pitch]
+    inner = touch.region.span - sum(count - 1 for count in rows) * pitch
+    return len(rows) <= 1 and touch.offset % pitch + inner <= pitch
 
 
 def _equal(one: _Touch, other: _Touch, touches: _Spans) -> bool:

@@ -324,13 +324,14 @@ class SharedWrites:
     Attributes:
         silent: records that wrote what was there already.
         rows: by record and operand with a dynamic address, which rows it chose, ascending, where that is known.
-        agreed: (storage, number of meetings before) where the core that ran last left all as the other had left it.
+        disputed: by (storage, number of meetings before), the bytes that the core that ran last left otherwise than the
+            other had left them: first and last-plus-one of each run of such bytes, one after the other, ascending.
     """
 
     def __init__(self) -> None:
         self.silent: set[int] = set()
         self.rows: dict[tuple[int, str], tuple[int, ...]] = {}
-        self.agreed: set[tuple[int, int]] = set()
+        self.disputed: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
         self._writers: dict[int, int] = {}  # by storage, who wrote last since the last meeting
         self._left: dict[int, tuple[Storage, Bytes]] = {}  # by storage, what the one who wrote first left
 
@@ -343,8 +344,9 @@ class SharedWrites:
     def meet(self, meetings: int) -> None:
         """Note that the cores meet, or have ended, after that many meetings before."""
         for number, (storage, left) in self._left.items():
-            if np.array_equal(left, storage.buffer):
-                self.agreed.add((number, meetings))
+            differs = np.zeros(storage.size_bytes + 2, np.bool_)
+            np.not_equal(left, storage.buffer, out=differs[1:-1])
+            self.disputed[number, meetings] = np.flatnonzero(differs[1:] != differs[:-1])
         self._writers.clear()
         self._left.clear()
 

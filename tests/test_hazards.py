@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from itertools import combinations, permutations, product
 
 import nki
@@ -14,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neurosim
+from neurosim.analysis.regions import Region
 from neurosim.errors import DataRace
-from neurosim.hazards import races
+from neurosim.hazards import _Bytes, _Touch, races
 
 F = np.float32
 DATA = np.zeros((16, 24), F)
@@ -211,6 +213,30 @@ def test_both_cores_may_go_the_same_way(last, reads):
         assert data.sum() == 240
     else:
         caught(body, DATA.copy() + 1, index)
+
+
+@pytest.mark.parametrize("value", [5.0, 6.0])
+@pytest.mark.parametrize("wide", [0, 1])
+@pytest.mark.parametrize("far", [slice(4, 8), slice(4, 24, 5)])
+def test_equal_bytes_of_a_store_that_also_writes_others(wide, value, far):
+    """One core stores some columns, the other the same bytes there and something else beside them."""
+
+    def body(x):
+        is_wide = nl.program_id(0) == wide
+        row = nl.ndarray((4, 4), nl.float32)
+        nisa.memset(row, value=value if is_wide else 5.0)
+        nl.store(x[0:4, far], row)
+        if is_wide:
+            every = nl.ndarray((4, 24), nl.float32)
+            nisa.memset(every, value=value)
+            nl.store(x[0:4], every)
+
+    if value == 5.0:
+        data = DATA.copy()
+        on_two(body, data)
+        assert (data[:4] == 5).all()
+    else:
+        caught(body, DATA.copy())
 
 
 def test_equal_bytes_that_only_one_core_writes_are_a_race():
@@ -595,3 +621,44 @@ def test_races_are_those_of_a_byte_by_byte_twin(epochs):
         caught(body, DATA.copy())
     else:
         on_two(body, DATA.copy())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bytes_of_columns_are_those_of_a_set(seed):
+    """Regions of one or two axes, most of them in rows of equal length."""
+    draw = random.Random(seed)
+
+    def touch():
+        pitch = draw.choice((64, 64, 64, 96))
+        run, count = 4 * draw.randint(1, 3), draw.randint(1, 3)
+        axes = ((pitch, draw.randint(2, 4)),) * draw.randint(0, 1) + ((16, count),) * (count > 1)
+        return _Touch(0, True, False, Region(1, axes, run), 4 * draw.randrange(40))
+
+    def reached(touch):
+        places = (range(0, step * count, step) for step, count in touch.region.axes)
+        return {touch.offset + sum(place) + byte for place in product(*places) for byte in range(touch.region.run)}
+
+    touches = [touch() for _ in range(draw.randint(1, 3))]
+    bytes_ = _Bytes(touches)
+    for some in (touches, touches[:1]):
+        first, last = bytes_.places(bytes_.reached_by(some))
+        found = {byte for low, high in zip(first, last, strict=True) for byte in range(low, high)}
+        assert found == set().union(*map(reached, some))
+
+
+def test_few_columns_of_a_large_tensor_are_quickly_compared():
+    """Both store columns of 1 GiB in two pieces, and read them back."""
+
+    def body(x, y):
+        rows = x.shape[0]
+        for half in (slice(0, rows // 2), slice(rows // 2, rows)):
+            nisa.dma_copy(dst=x[half, 0:8:2], src=y[half, 0:4])
+        held = nl.ndarray((rows, 4), nl.float32, nl.private_hbm)
+        nisa.dma_copy(dst=held, src=x[0:rows, 0:8:2])
+
+    x, y = neurosim.spec((65536, 4096), "float32"), neurosim.spec((65536, 4), "float32")
+    tracemalloc.start()
+    on_two(body, x, y, values=False)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 50 << 20
