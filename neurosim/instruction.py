@@ -46,7 +46,7 @@ from neurosim.execution.operands import Accumulate as Accumulate
 from neurosim.execution.operands import In as In
 from neurosim.execution.operands import Out as Out
 from neurosim.kernel import Action, Kernel, current, running
-from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask
+from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask, Storage
 from neurosim.program import Access, Signature
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
@@ -95,8 +95,6 @@ class Instruction(ABC):
     _given: ClassVar[Callable[[Any], tuple[Any, ...]]]
     _kinds: ClassVar[dict[tuple[type, ...], Kinds]]
     _flags: ClassVar[tuple[str, ...]] = ()
-    _admits_all: ClassVar[bool] = True
-    _writes_all: ClassVar[bool] = True
 
     def __init_subclass__(cls, mnemonic: str = "", engines: tuple[Engine, ...] = ()) -> None:
         if not mnemonic:
@@ -112,8 +110,6 @@ class Instruction(ABC):
         cls._results = tuple((name, operand) for name, operand in cls._tensors if operand.is_written)
         cls._parameters = staticmethod(getter([name for name, operand in cls._operands if operand is None]))
         cls._given, cls._kinds = staticmethod(getter([name for name, _ in cls._operands])), {}
-        cls._admits_all = cls.admit is Instruction.admit
-        cls._writes_all = cls.written is Instruction.written
         cls._flags = tuple(
             field.name
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -208,15 +204,15 @@ class Instruction(ABC):
             except (TypeError, ValueError):  # an array: rules say whether that is allowed
                 pass
             else:
-                if is_plain and found is not None and found.lanes is not None:
-                    return self._run_plainly(kernel, found, found.lanes, slots, fresh, caller)
+                if is_plain and found is not None and (lanes := found.lanes) is not None:
+                    return self._run_plainly(kernel, found, lanes, slots, fresh, caller)
                 tensors = kinds.operands(given)
         if tensors is None:
             key, tensors = self._look_closely(kernel)
             found = kernel.signatures.get(key)
         if found is None:
             found = self._define(kernel, key, tensors)
-        if kernel.has_left_scopes:
+        if kernel.left:
             for _, tensor, _ in tensors:
                 kernel.check_scope(self.mnemonic, tensor.allocation)
         if kernel.dry:
@@ -240,17 +236,16 @@ class Instruction(ABC):
         caller: FrameType | None,
     ) -> NkiInstruction:
         """Execute and record where operands are as :meth:`Kinds.look` calls plain: what is left of :meth:`_run`."""
-        number, _, engine, states, _ = found
+        number, _, engine, states, _, admits, chooses = found
         label: str | None = self.name  # type: ignore[attr-defined]
         if label is not None:
             label = label_of(self)
-        if states:
-            self._take_states(kernel, engine, states, slots)
-        if not self._admits_all:
+        changed = self._take_states(kernel, engine, states, slots) if states else ()
+        if admits:
             self.admit(lanes)
         if kernel.values or self.is_control:
             self.execute(lanes)
-        written = _ALL if self._writes_all else self.written()
+        written = self.written() if chooses else _ALL
         if written:
             given = [(name, getattr(self, name), operand) for name, operand in self._results]
             results = [entry for entry in given if isinstance(entry[1], NkiTensor)]
@@ -258,9 +253,8 @@ class Instruction(ABC):
         else:
             for tensor in fresh:
                 tensor.allocation.storage.mark(tensor, self.state_written)
-        for kind, access in states:
-            if access is not Access.READ:
-                kernel.registers(kind, engine).state = WRITTEN
+        for registers in changed:
+            registers.state = WRITTEN
         return NkiInstruction(kernel.program, kernel.record(number, slots, label, kernel.stack(caller)), label)
 
     def _look_closely(self, kernel: Kernel) -> tuple[tuple[Any, ...], Tensors]:
@@ -383,27 +377,25 @@ class Instruction(ABC):
         tensors: Tensors,
         caller: FrameType | None,
     ) -> NkiInstruction:
-        signature_id, _, engine, states, usual = signature
+        signature_id, _, engine, states, usual, admits, chooses = signature
         label: str | None = self.name  # type: ignore[attr-defined]
         if label is not None:
             label = label_of(self)
         slots, holes, origin = self._take(kernel, tensors)
-        if states:
-            self._take_states(kernel, engine, states, slots)
+        changed = self._take_states(kernel, engine, states, slots) if states else ()
         if kernel.team is not None:
             note_rows(kernel, tensors)
         lanes: Lanes = (kernel.lanes or Lanes)(kernel, engine) if usual is None else usual
-        if not self._admits_all:
+        if admits:
             self.admit(lanes)
         if kernel.values or self.is_control:
             before = None if kernel.team is None else lanes.begin_shared(tensors)
             lanes.run(self, tensors)
             if before is not None and before == shared_bytes(tensors):
                 kernel.writes.silent.add(len(kernel.program))
-        self._mark_written(kernel, tensors, holes, origin, _ALL if self._writes_all else self.written())
-        for kind, access in states:
-            if access is not Access.READ:
-                kernel.registers(kind, engine).state = WRITTEN
+        self._mark_written(kernel, tensors, holes, origin, self.written() if chooses else _ALL)
+        for registers in changed:
+            registers.state = WRITTEN
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label, kernel.stack(caller)), label)
 
     def _mark_written(
@@ -421,8 +413,9 @@ class Instruction(ABC):
                     if storage.is_plane:
                         kernel.writers.append(tensor.allocation.index)
 
-    def _take_states(self, kernel: Kernel, engine: Engine, states: Any, slots: list[int]) -> None:
-        """Add the slots of engine registers."""
+    def _take_states(self, kernel: Kernel, engine: Engine, states: Any, slots: list[int]) -> list[Storage]:
+        """Add the slots of engine registers; return those that will be written."""
+        written: list[Storage] = []
         for kind, access in states:
             registers = kernel.registers(kind, engine)
             if access is not Access.WRITE and registers.state == UNWRITTEN:
@@ -431,6 +424,9 @@ class Instruction(ABC):
                     advice="begin with a reduce_cmd that resets them",
                 )
             slots += (registers.id, 0)
+            if access is not Access.READ:
+                written.append(registers)
+        return written
 
     def _note_parts(self, kernel: Kernel, tensors: Tensors, holes: Holes, written: Holes) -> None:
         """Note where what memory has been through may depend on values, or tells a matmul what to do (in PSUM)."""
@@ -527,7 +523,9 @@ class Instruction(ABC):
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)
         lanes = self._lanes(kernel, engine)
-        found = kernel.signatures[key] = Known(len(kernel.program.signatures) - 1, type(self), engine, states, lanes)
+        cls, number = type(self), len(kernel.program.signatures) - 1
+        admits, chooses = cls.admit is not Instruction.admit, cls.written is not Instruction.written
+        found = kernel.signatures[key] = Known(number, cls, engine, states, lanes, admits, chooses)
         return found
 
     def _lanes(self, kernel: Kernel, engine: Engine) -> Lanes | None:

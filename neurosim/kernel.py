@@ -81,6 +81,7 @@ class Kernel:
         addressed: by index, the allocations that have an address, whose bytes another may have overwritten.
         writers: the indices of allocations with an address that were written, in the order in which it happened.
         blank: storages that were read where nobody had written, so that their first bytes, which are 0, count.
+        left: the first and the last allocation of each body of a loop on the device that was left; out of scope now.
     """
 
     chip: Chip
@@ -104,9 +105,9 @@ class Kernel:
     addressed: dict[int, Allocation] = field(default_factory=dict)
     writers: array[int] = field(default_factory=lambda: array("I"))
     blank: set[int] = field(default_factory=set)
+    left: list[tuple[int, int]] = field(default_factory=list)
     _repeated: int = -1  # the call stack of what is done again in a later trip
     _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
-    _left: list[tuple[int, int]] = field(default_factory=list)  # allocations of bodies that were left
     _blocks: int = 0
     _block_last: int = -1
     _planes: dict[Memory, Storage] = field(default_factory=dict)
@@ -136,7 +137,7 @@ class Kernel:
             bodies=[],
             _inside=[],
             whiles=[],
-            _left=[],
+            left=[],
         )
         kernel._stacks = self._stacks
         return kernel
@@ -306,6 +307,7 @@ class Kernel:
             self.program.stacks[stack],
             index,
             role,
+            marks=None if role == "plane" else self.marks,
         )
         self.marks.append(allocation.mark)
         if allocation.is_planed:
@@ -441,7 +443,7 @@ class Kernel:
 
     def leave(self, body: Body) -> None:
         """Close the scope of the tensors that a loop's body allocated."""
-        self._left.append((body.first, max((tensor.index for tensor in body.tensors), default=0)))
+        self.left.append((body.first, max((tensor.index for tensor in body.tensors), default=0)))
 
     def check_allocation(self, call: str, name: str, tensor: NkiTensor) -> None:
         """Refuse a tensor of another run, or of another core's program."""
@@ -458,17 +460,12 @@ class Kernel:
 
         Source: AWS Neuron SDK, ``nki/migration/index.rst``, "Rules for migrated loops".
         """
-        if self._repeated < 0 and any(first <= allocation.index <= last for first, last in self._left):
+        if self._repeated < 0 and any(first <= allocation.index <= last for first, last in self.left):
             raise IllegalOperand(
                 f"{call}: {allocation.describe()} belongs to the body of a loop that was left",
                 numbers=(f"allocated at {allocation.where[0] if allocation.where else 'an unknown place'}",),
                 advice="allocate it before the loop",
             )
-
-    @property
-    def has_left_scopes(self) -> bool:
-        """Whether some tensors went out of scope."""
-        return bool(self._left)
 
     def record(self, signature: int, slots: list[int], name: str | None, stack: int) -> int:
         """Append a record, made at the call stack ``stack``, and return its index."""

@@ -366,6 +366,7 @@ class Allocation:
         frames: that call stack, innermost first.
         index: number of the allocation in its kernel, from 1.
         mark: what its kernel knows it by, while the tensor and its bytes are gone as soon as nobody holds them.
+        marks: those of its kernel, by which each call knows a tensor of its own run; None of one that shares bytes.
     """
 
     storage: Storage
@@ -381,6 +382,7 @@ class Allocation:
     index: int
     role: str = "tile"
     mark: object = field(default_factory=object)
+    marks: list[object] | None = None
 
     @property
     def is_planed(self) -> bool:

@@ -195,16 +195,15 @@ class NkiTensor(NoOperators):
         In PSUM the place counts too, since rules about bank crossings depend on it.
         """
         if self._key is None:
-            allocation = self.allocation
-            memory, on_chip = allocation.memory, self._partition_axis >= 0
+            allocation, axis, memory = self.allocation, self._partition_axis, self.allocation.memory
             self._key = (
                 memory,
                 self.dtype,
                 self.shape,
                 self._steps,
-                self._partition_axis,
+                axis,
                 allocation.base_partition + self._start_partition,
-                allocation.storage.row_bytes if on_chip else 0,
+                allocation.storage.row_bytes if axis >= 0 else 0,
                 self.offset_bytes if memory is Memory.psum else 0,
             )
         return self._key
@@ -276,11 +275,9 @@ class NkiTensor(NoOperators):
         """Shape, dtype, memory and the slice of which tensor, for messages."""
         shape = ", ".join(map(str, self.shape))
         text = f"[{shape}] {self.dtype} in {self.buffer.label}"
-        return (
-            f"{self.allocation.label} {text}"
-            if self.shape == self.allocation.shape
-            else (f"{text}, a view of {self.allocation.describe()}")
-        )
+        if self.shape == self.allocation.shape:
+            return f"{self.allocation.label} {text}"
+        return f"{text}, a view of {self.allocation.describe()}"
 
     def __array__(self, *args: Any, **kwargs: Any) -> Array:
         raise IllegalOperand(
@@ -372,26 +369,29 @@ class NkiTensor(NoOperators):
         if type(key) is not tuple or len(key) != len(shape):
             return indexed(self, key)
         # most keys are a slice per axis, within it; what else is legal takes the longer way
+        steps, axis, partition, offset = self._steps, self._partition_axis, self._start_partition, self._free_offset
         extents: list[int] = []
-        axis, partition, offset = self._partition_axis, self._start_partition, self._free_offset
-        for place, entry in enumerate(key):
-            if type(entry) is not slice or entry.step is not None:
+        for entry, extent, step in zip(key, shape, steps, strict=True):
+            if type(entry) is not slice:
                 return indexed(self, key)
             start = 0 if entry.start is None else entry.start
-            stop = shape[place] if entry.stop is None else entry.stop
-            if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= shape[place]:
+            stop = extent if entry.stop is None else entry.stop
+            if not (type(start) is type(stop) is int and 0 <= start < stop <= extent and entry.step is None):
                 return indexed(self, key)
             if start:
-                if place == axis:
-                    partition += start * self._steps[place]
+                if len(extents) == axis:
+                    partition += start * step
                 else:
-                    offset += start * self._steps[place]
+                    offset += start * step
             extents.append(stop - start)
         if type(self) is not NkiTensor:
-            return self._with(extents, self._steps, axis, partition, offset)
-        view = NkiTensor(self.allocation, self.dtype, tuple(extents), self._steps, axis, partition, offset)
-        if self.allocation.storage.held is not None:  # NumPy slices in a fifth of the time of making an array
-            view._array, view._over = self.array()[key], self._over
+            return self._with(extents, steps, axis, partition, offset)
+        view = NkiTensor(self.allocation, self.dtype, tuple(extents), steps, axis, partition, offset)
+        held, array = self.allocation.storage.held, self._array
+        if held is not None:  # NumPy slices in a fifth of the time of making an array
+            if array is None or self._over is not held:
+                array = self.array()
+            view._array, view._over = array[key], held
         return view
 
     def __setitem__(self, key: Any, value: Any) -> None:

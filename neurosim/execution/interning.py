@@ -31,6 +31,8 @@ class Known(NamedTuple):
         instruction: the class.
         engine, states: where it runs, and the registers there that it uses, as (kind, access).
         lanes: the access to values that all its calls share, None where each makes its own.
+        admits: whether the class may refuse what operands have been through.
+        chooses: whether it may leave out elements of its results.
     """
 
     number: int
@@ -38,6 +40,8 @@ class Known(NamedTuple):
     engine: Engine
     states: tuple[tuple[str, Access], ...]
     lanes: Lanes | None
+    admits: bool
+    chooses: bool
 
 
 class Kinds:
@@ -76,15 +80,14 @@ class Kinds:
         slots: list[int] = []
         fresh: list[NkiTensor] = []
         marks = kernel.marks
-        made = len(marks)
-        is_plain = not (kernel.dry or kernel.has_left_scopes)
+        is_plain = not (kernel.dry or kernel.left)
         for place, is_written in self._tiles:
             tensor = parts[place]
             parts[place] = tensor._key or tensor.key  # asked before, mostly
             allocation = tensor.allocation
-            storage, index = allocation.storage, allocation.index
+            storage = allocation.storage
             slots += storage.id, tensor.offset_bytes
-            if storage.is_plane or index > made or marks[index - 1] is not allocation.mark:
+            if allocation.marks is not marks:
                 is_plain = False
             elif not is_written:
                 if storage.state < WRITTEN:

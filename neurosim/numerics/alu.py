@@ -411,9 +411,9 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     Returns:
         float32 of the larger operand's shape.
     """
-    if wide.is_wide(a, b):
-        return wide.binary(op, a, b)
     left, right = _operand(a), _operand(b)
+    if (left.itemsize == 8 or right.itemsize == 8) and wide.is_wide(a, b):
+        return wide.binary(op, a, b)
     shape, other = left.shape, right.shape
     if (
         len(shape) == len(other) == 2

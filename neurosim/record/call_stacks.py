@@ -58,8 +58,9 @@ class CallStacks:
         key: list[int] = []
         roles = self._roles
         while frame is not None:
-            role = roles.get(id(frame.f_code))
-            if role is None:
+            try:
+                role = roles[id(frame.f_code)]
+            except KeyError:
                 role = self._role(frame.f_code)
             if role >= 0:
                 key += (role, frame.f_lasti)
