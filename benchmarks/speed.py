@@ -6,7 +6,8 @@
     python benchmarks/speed.py --page [--records 100000]
 
 These are wall times of this machine, not simulated times. Ratios are of work that is done in turns in one run: values,
-checks and timeline of a bfloat16 kernel against the same maths in NumPy's float32. Peak memory is that of a process
+checks and timeline of a bfloat16 kernel against the same maths in NumPy's float32. What is said to be of a processor
+is its time, the least of many tries where it is of instructions. Peak memory is that of a process
 that runs the simulator once and nothing else.
 """
 
@@ -95,17 +96,21 @@ def parts(size: int, repeats: int) -> None:
 
 def instructions(repeats: int) -> list[Figure]:
     """Print what one more of each instruction costs, and return the medians over all."""
-    from costs.instructions import costs, medians
+    from costs.instructions import LEAST_ROUNDS, costs, medians
 
-    found = costs(8 * repeats)
-    print("one more instruction with values, on the smallest tile it takes: µs, and µs with a view of each operand")
+    found = costs(max(8 * repeats, LEAST_ROUNDS))
+    print(
+        "one more instruction with values, on the smallest tile it takes: µs of a processor, the least of many bursts, "
+        "and with a view of each operand"
+    )
     for name, cost in sorted(found.items(), key=lambda entry: entry[1]):
         print(f"  {name:28}{1e6 * cost.call:8.1f}{1e6 * cost.viewed:8.1f}   {' × '.join(map(str, cost.largest))}")
     call, viewed = medians(found)
     return [
-        Figure("one more instruction on a tile of one element, median of all instructions", 1e6 * call, CALL_US, "µs"),
+        Figure("one more instruction on a tile of one element, of a processor, median of all instructions",
+               1e6 * call, CALL_US, "µs"),
         Figure("the same with a view made of each operand", 1e6 * viewed, None, "µs"),
-    ]
+    ]  # fmt: skip
 
 
 def additions() -> int:

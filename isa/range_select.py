@@ -6,6 +6,7 @@ Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, ``range_select``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, Final
 
@@ -27,9 +28,16 @@ from neurosim.work import Lanewise, Work
 
 LOWEST: Final = -3.4028234663852886e38
 """The smallest float32, which takes the place of what the range leaves out."""
+_LOWEST: Final = np.float32(LOWEST)
 _FLOATS: Final = tuple(dtype for dtype in dtypes.ALL if dtype.is_float)
 _EXACT_POSITIONS: Final = 2**24
 _COMPARISONS: Final = ("equal", "less", "less_equal", "greater", "greater_equal")
+
+
+@lru_cache(maxsize=16)
+def _positions(first: int, count: int) -> Float32s:
+    """Return the positions of a row's elements, float32 [1, count]. To be read only."""
+    return np.arange(first, first + count, dtype=np.int64).astype(np.float32)[None]
 
 
 class RangeSelect(RunningMaximum, Instruction, mnemonic="range_select", engines=(Engine.vector,)):
@@ -89,12 +97,10 @@ class RangeSelect(RunningMaximum, Instruction, mnemonic="range_select", engines=
 
     def execute(self, lanes: Lanes) -> None:
         """Compare, choose, reduce, round."""
-        positions = np.arange(self.dst.free_elements, dtype=np.int64) + int(self.range_start)
-        rows = np.broadcast_to(positions.astype(np.float32), (self.dst.partitions, len(positions)))
-        self.taken = np.ones(rows.shape, np.bool_)
-        for op, bound in ((self.comp_op0, self.bound0), (self.comp_op1, self.bound1)):
-            self.taken &= alu.binary(op.name, rows, lanes.f32(bound)) != 0
-        chosen = np.where(self.taken, lanes.f32(self.on_true_tile), np.float32(LOWEST))
+        positions = _positions(int(self.range_start), self.dst.free_elements)
+        self.taken = alu.compare(self.comp_op0.name, positions, lanes.f32(self.bound0))
+        self.taken &= alu.compare(self.comp_op1.name, positions, lanes.f32(self.bound1))
+        chosen = np.where(self.taken, lanes.f32(self.on_true_tile), _LOWEST)
         result = self.reduce(lanes, chosen)
         taint(lanes, self.on_true_tile, where=self.taken)
         _put_lowest(lanes, self.dst, chosen)
@@ -115,7 +121,7 @@ class RangeSelect(RunningMaximum, Instruction, mnemonic="range_select", engines=
 def _put_lowest(lanes: Lanes, tile: Tile, values: Float32s) -> None:
     """Round and write; FP32_MIN becomes -Inf where the dtype is a shorter float that has one."""
     if tile.dtype.has_inf and tile.dtype.size_bytes < dtypes.float32.size_bytes:
-        values = np.where(values == np.float32(LOWEST), np.float32(-np.inf), values)
+        values = np.where(values == _LOWEST, np.float32(-np.inf), values)
     lanes.put(tile, values)
 
 

@@ -35,15 +35,16 @@ Indices = npt.NDArray[np.intp]
 
 @lru_cache(maxsize=16)
 def _places(groups: int, count: int) -> tuple[Indices, Indices, Mask]:
-    """Return the partition and the column of each result [groups, count], and where tiles have results.
+    """Return, for the elements of a tile of results [16 · groups, count], three arrays. To be read only.
 
-    To be read only.
+    Which of all results stands there, group after group (where none does, any); the first partition of its group
+    [16 · groups, 1]; and whether a result stands there.
     """
-    partitions = np.arange(count) % CORE + CORE * np.arange(groups)[:, None]
-    columns = np.broadcast_to(np.arange(count) // CORE, partitions.shape)
-    written = np.zeros((CORE * groups, count), np.bool_)
-    written[partitions, columns] = True
-    return partitions, columns, written
+    partition, column = np.ogrid[: CORE * groups, :count]
+    number = partition % CORE + CORE * column
+    written = number < count
+    group = partition // CORE
+    return np.where(written, number + count * group, 0), CORE * group, written
 
 
 class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
@@ -110,18 +111,12 @@ class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
         """Widen to compare, move bits."""
         compared = self._groups(lanes.f32(self.src))[:, : self.n]
         found = search.highest(compared, self.val_dst.free_elements)
-        partitions, columns, written = self._places()
-
-        def laid_out(results: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            lanes = np.zeros(written.shape, results.dtype)
-            lanes[partitions, columns] = results
-            return lanes
-
-        first = CORE * np.arange(len(found))[:, None]  # of each group
-        lanes.move(
-            self.val_dst, lambda source: laid_out(source[first + found % CORE, found // CORE]), self.src, where=written
-        )
-        lanes.put_bits(self.idx_dst, laid_out(found.astype(np.uint32)), where=written)
+        number, first, written = self._places()
+        places = found.reshape(-1)[number]
+        columns, partitions = np.divmod(places, CORE)
+        partitions += first
+        lanes.move(self.val_dst, lambda source: source[partitions, columns], self.src, where=written)
+        lanes.put_bits(self.idx_dst, places.astype(np.uint32), where=written)
 
     def written(self) -> Holes:
         """K places of each group."""

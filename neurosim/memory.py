@@ -255,8 +255,11 @@ class Storage:
             states[...] = state
             self._collapse(tensor.size_bytes, state)
             return
+        if holes is None:
+            states[only] = state
+            return
         masks = [mask if mask is None or states.ndim == mask.ndim else mask[..., None] for mask in (holes, only)]
-        after = np.uint8(state) if masks[0] is None else np.where(masks[0], np.uint8(HOLE), np.uint8(state))
+        after = np.where(masks[0], np.uint8(HOLE), np.uint8(state))
         np.copyto(states, after, where=True if masks[1] is None else masks[1])
 
     def copies(self, tensor: NkiTensor, states: Bytes) -> tuple[Bytes, Bytes]:

@@ -371,18 +371,18 @@ class NkiTensor(NoOperators):
         # most keys are a slice per axis, within it; what else is legal takes the longer way
         steps, axis, partition, offset = self._steps, self._partition_axis, self._start_partition, self._free_offset
         extents: list[int] = []
-        for entry, extent, step in zip(key, shape, steps, strict=True):
-            if type(entry) is not slice:
+        for place, entry in enumerate(key):
+            if type(entry) is not slice or entry.step is not None:
                 return indexed(self, key)
             start = 0 if entry.start is None else entry.start
-            stop = extent if entry.stop is None else entry.stop
-            if not (type(start) is type(stop) is int and 0 <= start < stop <= extent and entry.step is None):
+            stop = shape[place] if entry.stop is None else entry.stop
+            if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= shape[place]:
                 return indexed(self, key)
             if start:
-                if len(extents) == axis:
-                    partition += start * step
+                if place == axis:
+                    partition += start * steps[place]
                 else:
-                    offset += start * step
+                    offset += start * steps[place]
             extents.append(stop - start)
         if type(self) is not NkiTensor:
             return self._with(extents, steps, axis, partition, offset)

@@ -2,11 +2,15 @@
 
 A call checks its operands, computes values, and is recorded. The calls are those of the manual's examples, on tiles of
 one element where the instruction is legal on them. Two instructions at which cores meet have no cost of their own.
+
+Costs are processor time of the thread, the least of many bursts, which all instructions take in turns: on a machine
+that others use too, wall time is theirs as well, and its clock may be slower for seconds on end.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 import warnings
@@ -26,11 +30,13 @@ from neurosim.program import Program
 from neurosim.view import NkiTensor
 
 IN_A_ROW: Final = 30
-"""Calls that are timed together: so few that another process seldom comes between."""
+"""Calls that are timed together, a burst: so few that another process seldom comes between."""
+LEAST_ROUNDS: Final = 20
+"""Bursts of each instruction: with fewer, those of some all fall into times of a slower clock."""
 
 
 class Cost(NamedTuple):
-    """Seconds of one call of an instruction.
+    """Seconds of a processor for one call of an instruction.
 
     Attributes:
         call: on tiles that are there.
@@ -43,13 +49,39 @@ class Cost(NamedTuple):
     largest: tuple[int, ...]
 
 
-def costs(repeats: int, names: Iterable[str] | None = None) -> dict[str, Cost]:
-    """Return the cost of each instruction (of all by default), the least of ``repeats`` tries."""
-    found = {}
+class Trial(NamedTuple):
+    """An instruction that is ready to be timed: bursts of it, in its own kernel.
+
+    Attributes:
+        kernel: on the newest chip that takes the call.
+        plain: calls on tiles that are there.
+        viewed: calls on views.
+        largest: extents of its largest tile.
+    """
+
+    kernel: Kernel
+    plain: Callable[[], None]
+    viewed: Callable[[], None]
+    largest: tuple[int, ...]
+
+
+def costs(rounds: int, names: Iterable[str] | None = None) -> dict[str, Cost]:
+    """Return the cost of each instruction (of all by default), the least of ``rounds`` bursts."""
+    ready = {}
     for mnemonic in _catalogue.instructions() if names is None else names:
-        cost = next(filter(None, (_cost(call, repeats) for call in _smallest(mnemonic))), None)
-        if cost is not None:
-            found[mnemonic] = cost
+        trial = next(filter(None, map(_trial, _smallest(mnemonic))), None)
+        if trial is not None:
+            ready[mnemonic] = trial
+    found = {mnemonic: Cost(math.inf, math.inf, trial.largest) for mnemonic, trial in ready.items()}
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(rounds):
+            for mnemonic, trial in ready.items():
+                least = found[mnemonic]
+                with run(trial.kernel):
+                    call, viewed = min(least.call, _timed(trial.plain)), min(least.viewed, _timed(trial.viewed))
+                found[mnemonic] = least._replace(call=call, viewed=viewed)
     return found
 
 
@@ -76,8 +108,8 @@ def _shrunk(value: Any, shape: tuple[int, int]) -> Any:
     return replace(value, shape=tuple(min(pair) for pair in zip(value.shape, shape, strict=True)))
 
 
-def _cost(call: Call, repeats: int) -> Cost | None:
-    """Return the cost of a call on the newest chip that takes it, None where none does."""
+def _trial(call: Call) -> Trial | None:
+    """Return a call ready to be timed on the newest chip that takes it, None where none does."""
     for chip in reversed(trials.chips().values()):
         if trials.attempt(call, chip, values=True).error is not None:
             continue
@@ -85,7 +117,7 @@ def _cost(call: Call, repeats: int) -> Cost | None:
         with run(kernel), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                return Cost(*_timed(kernel, call, repeats), _largest(call))
+                return Trial(kernel, *_bursts(kernel, call), _largest(call))
             except NeurosimError:
                 continue  # it takes the call alone, and not again
     return None
@@ -97,7 +129,8 @@ def _largest(call: Call) -> tuple[int, ...]:
 
 
 @boundary
-def _timed(kernel: Kernel, call: Call, repeats: int) -> tuple[float, float]:
+def _bursts(kernel: Kernel, call: Call) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return bursts of a call on tiles and on views, both of which have run once."""
     given = {name: operand for name, (operand, _) in trials._issue(kernel, call, trials.Placing()).items()}
     function = _catalogue.instructions()[call.mnemonic]
     keys = {name: _whole(value) for name, value in given.items()}
@@ -110,7 +143,9 @@ def _timed(kernel: Kernel, call: Call, repeats: int) -> tuple[float, float]:
         for _ in range(IN_A_ROW):
             function(**{name: value if (key := keys[name]) is None else value[key] for name, value in given.items()})
 
-    return _least(plain, repeats) / IN_A_ROW, _least(viewed, repeats) / IN_A_ROW
+    plain()
+    viewed()
+    return plain, viewed
 
 
 def _whole(value: Any) -> tuple[slice, ...] | None:
@@ -119,11 +154,9 @@ def _whole(value: Any) -> tuple[slice, ...] | None:
     return tuple(slice(0, extent) for extent in value.shape) if is_plain else None
 
 
-def _least(action: Callable[[], None], repeats: int) -> float:
-    gc.collect()
-    least = float("inf")
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        action()
-        least = min(least, time.perf_counter() - start)
-    return least
+@boundary
+def _timed(burst: Callable[[], None]) -> float:
+    """Return the seconds of this thread for one call of a burst."""
+    start = time.thread_time()
+    burst()
+    return (time.thread_time() - start) / IN_A_ROW

@@ -384,6 +384,11 @@ _BITS: Final[dict[str, Any]] = {
 }
 
 
+_COMPARISONS: Final[dict[str, Any]] = {
+    name: wide.UFUNCS[name] for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+}
+
+
 _CODES: Final = np.dtype(np.uint16)
 _SINGLE: Final = np.dtype(np.float32)
 _LONG: Final = 64
@@ -436,6 +441,17 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     else:
         raise ValueError(f"{op}: shapes {left.shape} and {right.shape} do not go together")
     return out
+
+
+def compare(op: str, a: F32Array, b: F32Array) -> NDArray[np.bool_]:
+    """Return where ``a op b`` holds, for a comparison: what :func:`binary` gives, as bools.
+
+    Args:
+        op: ``equal``, ``not_equal``, or ``less``, ``less_equal``, ``greater``, ``greater_equal``.
+        a, b: float32, or float64, of shapes that NumPy broadcasts.
+    """
+    found: NDArray[np.bool_] = _COMPARISONS[op](a, b)
+    return found
 
 
 def binary_bfloat16(op: str, a: IntArray, b: IntArray, out: IntArray | None = None) -> IntArray:
