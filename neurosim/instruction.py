@@ -236,7 +236,7 @@ class Instruction(ABC):
         caller: FrameType | None,
     ) -> NkiInstruction:
         """Execute and record where operands are as :meth:`Kinds.look` calls plain: what is left of :meth:`_run`."""
-        number, _, engine, states, _, admits, chooses = found
+        number, _, engine, states, _, admits, in_part = found
         label: str | None = self.name  # type: ignore[attr-defined]
         if label is not None:
             label = label_of(self)
@@ -245,7 +245,7 @@ class Instruction(ABC):
             self.admit(lanes)
         if kernel.values or self.is_control:
             self.execute(lanes)
-        written = self.written() if chooses else _ALL
+        written = self.written() if in_part else _ALL
         if written:
             given = [(name, getattr(self, name), operand) for name, operand in self._results]
             results = [entry for entry in given if isinstance(entry[1], NkiTensor)]
@@ -377,7 +377,7 @@ class Instruction(ABC):
         tensors: Tensors,
         caller: FrameType | None,
     ) -> NkiInstruction:
-        signature_id, _, engine, states, usual, admits, chooses = signature
+        signature_id, _, engine, states, usual, admits, in_part = signature
         label: str | None = self.name  # type: ignore[attr-defined]
         if label is not None:
             label = label_of(self)
@@ -393,7 +393,7 @@ class Instruction(ABC):
             lanes.run(self, tensors)
             if before is not None and before == shared_bytes(tensors):
                 kernel.writes.silent.add(len(kernel.program))
-        self._mark_written(kernel, tensors, holes, origin, self.written() if chooses else _ALL)
+        self._mark_written(kernel, tensors, holes, origin, self.written() if in_part else _ALL)
         for registers in changed:
             registers.state = WRITTEN
         return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label, kernel.stack(caller)), label)
@@ -524,8 +524,8 @@ class Instruction(ABC):
         kernel.program.signatures.append(signature)
         lanes = self._lanes(kernel, engine)
         cls, number = type(self), len(kernel.program.signatures) - 1
-        admits, chooses = cls.admit is not Instruction.admit, cls.written is not Instruction.written
-        found = kernel.signatures[key] = Known(number, cls, engine, states, lanes, admits, chooses)
+        admits, in_part = cls.admit is not Instruction.admit, cls.written is not Instruction.written
+        found = kernel.signatures[key] = Known(number, cls, engine, states, lanes, admits, in_part)
         return found
 
     def _lanes(self, kernel: Kernel, engine: Engine) -> Lanes | None:

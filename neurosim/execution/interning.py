@@ -32,7 +32,7 @@ class Known(NamedTuple):
         engine, states: where it runs, and the registers there that it uses, as (kind, access).
         lanes: the access to values that all its calls share, None where each makes its own.
         admits: whether the class may refuse what operands have been through.
-        chooses: whether it may leave out elements of its results.
+        in_part: whether it may write its results in part.
     """
 
     number: int
@@ -41,7 +41,7 @@ class Known(NamedTuple):
     states: tuple[tuple[str, Access], ...]
     lanes: Lanes | None
     admits: bool
-    chooses: bool
+    in_part: bool
 
 
 class Kinds:
