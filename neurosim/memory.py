@@ -258,9 +258,10 @@ class Storage:
         if holes is None:
             states[only] = state
             return
-        masks = [mask if mask is None or states.ndim == mask.ndim else mask[..., None] for mask in (holes, only)]
-        after = np.where(masks[0], np.uint8(HOLE), np.uint8(state))
-        np.copyto(states, after, where=True if masks[1] is None else masks[1])
+        if states.ndim > holes.ndim:  # several granules an element
+            holes, only = holes[..., None], None if only is None else only[..., None]
+        after = np.where(holes, np.uint8(HOLE), np.uint8(state))
+        np.copyto(states, after, where=True if only is None else only)
 
     def copies(self, tensor: NkiTensor, states: Bytes) -> tuple[Bytes, Bytes]:
         """Return the states under ``tensor``, and what is to stand there where copies of bytes in ``states`` are.
