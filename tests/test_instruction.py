@@ -273,6 +273,31 @@ def test_a_signature_seen_before_says_nothing_of_memory():
     assert (out == 1.0).all()  # the view was made before the argument got bytes of its own
 
 
+def test_a_signature_seen_before_takes_no_tile_of_another_run_nor_one_that_was_overwritten():
+    kept = []
+
+    def keep(tile):
+        kept.append(tile)
+        nisa.tensor_copy(dst=nl.ndarray((4, 4), nl.float32, nl.sbuf), src=tile)
+
+    def foreign(tile):
+        for source in (tile, kept[0]):
+            nisa.tensor_copy(dst=nl.ndarray((4, 4), nl.float32, nl.sbuf), src=source)
+
+    def overwritten(tile):
+        placed = [nl.ndarray((4, 4), nl.float32, nl.sbuf, address=(0, 0)) for _ in range(2)]
+        for target in placed:
+            nisa.tensor_copy(dst=target, src=tile)
+        for source in placed[::-1]:
+            nisa.tensor_copy(dst=tile, src=source)
+
+    in_kernel(keep)
+    with pytest.raises(IllegalOperand, match="another run"):
+        in_kernel(foreign)
+    with pytest.raises(KernelError, match="overwr"):
+        in_kernel(overwritten)
+
+
 def test_a_tile_of_a_loop_that_was_left_is_refused_in_a_call_like_others():
     def body(tile):
         out, inner = nl.ndarray((4, 4), nl.float32, nl.sbuf), []
