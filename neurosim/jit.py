@@ -306,6 +306,8 @@ _VECTORS: Final = 2
 #: Rows and columns of sums that stay in registers, beside a row of the right operand and an element of the left.
 SUM_ROWS: Final = 8 if _REGISTERS == 32 else 4
 SUM_COLUMNS: Final = _VECTORS * _LANES
+#: Rows by which packing asks memory for what it will read: rows are far apart, and each would be waited for in turn.
+_ROWS_AHEAD: Final = 4
 
 
 def products_kernel(exact: bool) -> Any:
@@ -396,11 +398,13 @@ def _packing_code(context: Any, builder: Any, types: Any, arguments: Any, form: 
 
     starts = {"or": 0, "umin": 2**32 - 1, "umax": 0}
     seen = {name: cgutils.alloca_once_value(builder, every(number)) for name, number in starts.items()}
+    ahead = builder.mul(stride, at.type(_ROWS_AHEAD))
     with cgutils.for_range(builder, depth) as row:
         line = builder.add(at, builder.mul(row.index, stride))
         lower = builder.add(target_at, builder.mul(row.index, at.type(size)))
         with cgutils.for_range(builder, blocks) as column:
             place = builder.add(line, builder.mul(column.index, at.type(size)))
+            _fetch(builder, builder.gep(source, [builder.add(place, ahead)]))
             place = builder.bitcast(builder.gep(source, [place]), part.as_pointer())
             values = builder.load(place, align=2 if coded else 4)
             if coded:
@@ -418,6 +422,15 @@ def _packing_code(context: Any, builder: Any, types: Any, arguments: Any, form: 
                     )
                 builder.store(after, seen[name])
     return [_reduced(builder, name, builder.load(seen[name])) for name in starts]
+
+
+def _fetch(builder: Any, place: Any) -> None:
+    """Write the code that asks for a line of memory, to be read soon; the place need not exist."""
+    ir = llvmlite.ir
+    word, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+    form = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+    function = _numba.core.cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
+    builder.call(function, [builder.bitcast(place, pointer), word(0), word(3), word(1)])
 
 
 def _reduced(builder: Any, name: str, vector: Any) -> Any:
