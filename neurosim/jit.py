@@ -390,7 +390,7 @@ def _packing_code(context: Any, builder: Any, types: Any, arguments: Any, form: 
     (size, coded), ir, cgutils = form, llvmlite.ir, _numba.core.cgutils
     at, stride, depth, blocks, target_at, step = (arguments[index] for index in (1, 2, 3, 4, 6, 7))
     source, target = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 5))
-    words = ir.VectorType(ir.IntType(32), size)
+    word, words = ir.IntType(32), ir.VectorType(ir.IntType(32), size)
     part = ir.VectorType(ir.IntType(16), size) if coded else words
 
     def every(number: int) -> Any:
@@ -404,7 +404,8 @@ def _packing_code(context: Any, builder: Any, types: Any, arguments: Any, form: 
         lower = builder.add(target_at, builder.mul(row.index, at.type(size)))
         with cgutils.for_range(builder, blocks) as column:
             place = builder.add(line, builder.mul(column.index, at.type(size)))
-            _fetch(builder, builder.gep(source, [builder.add(place, ahead)]))
+            line_ahead = builder.bitcast(builder.gep(source, [builder.add(place, ahead)]), ir.IntType(8).as_pointer())
+            _call(builder, "llvm.prefetch.p0", ir.VoidType(), line_ahead, word(0), word(3), word(1))
             place = builder.bitcast(builder.gep(source, [place]), part.as_pointer())
             values = builder.load(place, align=2 if coded else 4)
             if coded:
@@ -414,30 +415,16 @@ def _packing_code(context: Any, builder: Any, types: Any, arguments: Any, form: 
             magnitude = builder.and_(values, every(2**31 - 1))
             for name, found in zip(starts, (values, builder.sub(magnitude, every(1)), magnitude), strict=True):
                 before = builder.load(seen[name])
-                if name == "or":
-                    after = builder.or_(before, found)
-                else:
-                    after = builder.select(
-                        builder.icmp_unsigned("<" if name == "umin" else ">", found, before), found, before
-                    )
+                both = before, found
+                after = builder.or_(*both) if name == "or" else _call(builder, f"llvm.{name}.v{size}i32", words, *both)
                 builder.store(after, seen[name])
-    return [_reduced(builder, name, builder.load(seen[name])) for name in starts]
+    return [_call(builder, f"llvm.vector.reduce.{name}.v{size}i32", word, builder.load(seen[name])) for name in starts]
 
 
-def _fetch(builder: Any, place: Any) -> None:
-    """Write the code that asks for a line of memory, to be read soon; the place need not exist."""
-    ir = llvmlite.ir
-    word, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-    form = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-    function = _numba.core.cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
-    builder.call(function, [builder.bitcast(place, pointer), word(0), word(3), word(1)])
-
-
-def _reduced(builder: Any, name: str, vector: Any) -> Any:
-    """Write the code that makes one number of a vector's."""
-    form = llvmlite.ir.FunctionType(vector.type.element, [vector.type])
-    function = f"llvm.vector.reduce.{name}.v{vector.type.count}i32"
-    return builder.call(_numba.core.cgutils.get_or_insert_function(builder.module, form, function), [vector])
+def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """Write a call of one of LLVM's own functions."""
+    form = llvmlite.ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(_numba.core.cgutils.get_or_insert_function(builder.module, form, name), arguments)
 
 
 def _products(
@@ -462,8 +449,6 @@ def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact
     left, right, out = (context.make_array(types[i])(context, builder, arguments[i]).data for i in (0, 2, 5))
     vector = ir.VectorType(ir.FloatType(), _LANES)
     undefined = ir.Constant(vector, ir.Undefined)
-    form = ir.FunctionType(vector, [vector] * 3)
-    multiply_add = cgutils.get_or_insert_function(builder.module, form, f"llvm.fmuladd.v{_LANES}f32")
 
     def vector_at(base: Any, start: Any, number: int) -> Any:
         place = builder.add(start, start.type(number * _LANES))
@@ -482,7 +467,7 @@ def _products_code(context: Any, builder: Any, types: Any, arguments: Any, exact
             for column, total in zip(columns, totals[row * _VECTORS :], strict=False):
                 before = builder.load(total)
                 if exact:
-                    after = builder.call(multiply_add, [factor, column, before])
+                    after = _call(builder, f"llvm.fmuladd.v{_LANES}f32", vector, factor, column, before)
                 else:
                     after = builder.fadd(before, builder.fmul(factor, column))
                 builder.store(after, total)
