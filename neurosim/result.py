@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from neurosim.chip import Chip
+from neurosim.errors import ConfigurationError
 from neurosim.program import Program
 from neurosim.questions import Questions
 from neurosim.replay import Recording
@@ -115,6 +116,9 @@ class Result(Questions):
         """
         from neurosim.report.perfetto import TraceOptions, write_trace
 
+        for name, value in (("engines", engines), ("lines", lines)):
+            if not isinstance(value, (list, tuple)):
+                raise ConfigurationError(f"trace: {name}={value!r} is no list", advice="pass a list of names")
         options = TraceOptions(first_ps, last_ps, tuple(engines), tuple(lines))
         write_trace(path, self.program, self.timelines, self.chip, kernel_name=self.kernel_name, options=options)
 

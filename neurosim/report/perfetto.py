@@ -122,7 +122,7 @@ def write_trace(
 
 def _check(options: TraceOptions, program: Program, timelines: Mapping[int, Timeline]) -> None:
     """Refuse options that would leave out everything."""
-    if not all(isinstance(time_ps, (int, NoneType)) for time_ps in (options.first_ps, options.last_ps)):
+    if not isinstance(options.first_ps, int) or not isinstance(options.last_ps, (int, NoneType)):
         raise ConfigurationError(
             f"trace: a time from {options.first_ps!r} to {options.last_ps!r} ps is not made of ints",
             advice="give whole picoseconds",

@@ -6,6 +6,7 @@ Each returns a figure, which a notebook shows, and writes a file where a path is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -48,9 +49,9 @@ def plot_timeline(
         ConfigurationError: matplotlib is not installed, no such time, or the file cannot be written.
     """
     last_ps = max(timeline.makespan_ps, 1) if last_ps is None else last_ps
-    if not 0 <= first_ps < last_ps:
+    if not isinstance(first_ps, Integral) or not isinstance(last_ps, Integral) or not 0 <= first_ps < last_ps:
         raise ConfigurationError(
-            f"plot: there is no time from {first_ps} to {last_ps} ps",
+            f"plot: there is no time from {first_ps!r} to {last_ps!r} ps",
             advice=f"name a part of the {timeline.makespan_ps} ps, the earlier end first",
         )
     figure = new_figure(11, 1.2 + 0.22 * len(timeline.units))

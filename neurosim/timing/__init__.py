@@ -45,10 +45,15 @@ def time(
         launch_overhead, schedule, throttle: see :class:`TimingOptions`; the launch overhead is in no makespan.
 
     Raises:
-        ConfigurationError: the program was recorded for another generation, or there is no such launch overhead or
-            schedule.
+        ConfigurationError: the program was recorded for another generation, there is no such launch overhead or
+            schedule, or these are no program and no chip.
         CapacityExceeded: the chip has too little space for the program's live tiles.
     """
+    if not isinstance(program, Program) or not isinstance(chip, Chip):
+        raise ConfigurationError(
+            f"timing: program is a {type(program).__name__} and chip a {type(chip).__name__}",
+            advice="pass a result's .program, and its .chip or what neurosim.load_chip returns",
+        )
     TimingOptions(launch_overhead, schedule, throttle).check(chip)
     if program.generation != chip.generation:
         raise ConfigurationError(

@@ -34,7 +34,7 @@ class TimingOptions(NamedTuple):
             ConfigurationError: in words.
         """
         launch_overhead_ps(self.launch_overhead, chip)
-        if self.schedule not in WINDOWS:
+        if not isinstance(self.schedule, str) or self.schedule not in WINDOWS:
             names = " or ".join(repr(name) for name in WINDOWS)
             raise ConfigurationError(f"schedule={self.schedule!r} is unknown", advice=f"pass {names}")
         if not isinstance(self.throttle, bool):

@@ -147,7 +147,7 @@ def test_a_part_of_the_timeline(result: neurosim.Result, tmp_path: Path) -> None
     (axes,) = result.timeline.plot(tmp_path / "part.svg", first_ps=2_000_000, last_ps=5_000_000).axes
     assert axes.get_xlim() == (2.0, 5.0)
     assert (tmp_path / "part.svg").read_text(encoding="utf-8").startswith("<?xml")
-    for first, last in ((5, 5), (-1, None), (2 * result.timeline.makespan_ps, None)):
+    for first, last in ((5, 5), (-1, None), (2 * result.timeline.makespan_ps, None), (0, float("inf")), ("a", 5)):
         with pytest.raises(ConfigurationError, match="there is no time from"):
             result.plot_timeline(first_ps=first, last_ps=last)
     with pytest.raises(ConfigurationError, match="ran on cores 0 only"):

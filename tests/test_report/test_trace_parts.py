@@ -17,6 +17,7 @@ import pytest
 import neurosim
 from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.engines import Memory
+from neurosim.errors import ConfigurationError
 from neurosim.report.occupancy import lives
 from neurosim.report.trace.counters import Counter, counters
 from neurosim.report.trace.filling import HEX, PLAIN, THOUSANDTHS, Forms, hole
@@ -183,6 +184,13 @@ def test_arrows_lead_between_what_is_shown(result: neurosim.Result, tmp_path: Pa
     assert found == {(a, b) for a, b in raw(result) if a in shown and b in shown}
     assert found
     assert not arrows(events(result, tmp_path, engines=["gpsimd"]))
+
+
+@pytest.mark.parametrize("part", [{"engines": 1}, {"lines": "a.py"}, {"first_ps": None}, {"last_ps": "9"}])
+def test_parts_that_are_none_are_refused(result: neurosim.Result, tmp_path: Path, part: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"trace: .* is (no list|not made of ints)"):
+        result.perfetto(tmp_path / "part.json", **part)
+    assert not list(tmp_path.iterdir())
 
 
 def test_perfetto_reads_counters_and_arrows(

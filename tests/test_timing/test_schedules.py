@@ -298,6 +298,14 @@ def test_a_launch_that_nobody_knows(builder, trn2, asked):
         time(builder.program, trn2, launch_overhead=asked)
 
 
+def test_what_is_no_program_no_chip_and_no_schedule(builder, trn2):
+    for program, chip in ((builder.program, "trn2"), (None, trn2)):
+        with pytest.raises(ConfigurationError, match=r"program is a \w+ and chip a \w+\n  pass a result's .program"):
+            time(program, chip)
+    with pytest.raises(ConfigurationError, match=r"schedule=\[\] is unknown"):
+        time(builder.program, trn2, schedule=[])
+
+
 def test_an_empty_program(builder, trn2):
     timeline = builder.time(trn2)
     assert timeline.makespan_ps == 0
