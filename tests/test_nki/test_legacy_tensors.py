@@ -225,6 +225,22 @@ def test_a_shape_may_be_given_by_name():
     np.testing.assert_array_equal(reshaped_by_name(a), a.reshape(4, 6, 8))
 
 
+def test_whole_floats_in_a_reshape_are_ints():
+    """Where kernels divide by the size of a pool with ``/``; of other floats nobody knows what to make."""
+
+    @nki.jit(mode="simulation")
+    def pooled(x, size):
+        tile = nl.load(x).reshape((4, 6 / size, size, 8))
+        out = nl.ndarray((4, 3, 8), x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.max(tile, axis=2))
+        return out
+
+    a = numbers(4, 48)
+    np.testing.assert_array_equal(pooled(a, 2), a.reshape(4, 3, 2, 8).max(axis=2))
+    with pytest.raises(IllegalOperand, match=r"reshape: shape \[4, 1.5, 4, 8\] is not made of ints"):
+        pooled(a, 4)
+
+
 def test_a_shape_is_given_once():
     @nki.jit
     def twice(x):

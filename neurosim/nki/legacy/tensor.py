@@ -255,12 +255,17 @@ class Tensor:
         return spread_partitions(self.spread(wanted), "broadcast_to")
 
     def reshape(self, *extents: Any, shape: Any = None) -> Tensor:
-        """Return the same elements with another shape, given as numbers, as one tuple or by name; partitions stay."""
+        """Return the same elements with another shape, given as numbers, as one tuple or by name; partitions stay.
+
+        Whole floats count as ints (*assumed*): ``height / 2`` is in msthaniana/asst4-trainium2, ``part2/conv2d.py``,
+        which goes on to its course's extra credit on hardware.
+        """
         if shape is not None and extents:
             raise IllegalOperand(f"reshape: both {extents} and shape={shape}", advice="give the shape once")
         given = extents if shape is None else (shape,)
         wanted = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
-        numbers = extents_of(wanted, "reshape")
+        whole = [int(one) if isinstance(one, float) and one.is_integer() else one for one in wanted]
+        numbers = extents_of(whole, "reshape")
         fitted = self.fitted(numbers)
         if fitted is not None:
             return fitted
