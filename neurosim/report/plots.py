@@ -49,7 +49,7 @@ def plot_timeline(
         ConfigurationError: matplotlib is not installed, no such time, or the file cannot be written.
     """
     last_ps = max(timeline.makespan_ps, 1) if last_ps is None else last_ps
-    if not isinstance(first_ps, Integral) or not isinstance(last_ps, Integral) or not 0 <= first_ps < last_ps:
+    if not all(isinstance(time_ps, Integral) for time_ps in (first_ps, last_ps)) or not 0 <= first_ps < last_ps:
         raise ConfigurationError(
             f"plot: there is no time from {first_ps!r} to {last_ps!r} ps",
             advice=f"name a part of the {timeline.makespan_ps} ps, the earlier end first",
