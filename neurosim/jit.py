@@ -268,11 +268,10 @@ class _InlinedLowering(_numba.core.typed_passes.NativeLowering):  # type: ignore
         state.library = _InlinedCode(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
         super().run_pass(state)
-        lowered, library = state["cr"], state.library
-        form = lowered.fndesc
-        key = _numba._dynfunc.make_function(form.lookup_module(), form.qualname, "", 0, lowered.env, (library,))
-        state.targetctx.insert_user_function(key, form, [library])
-        state.reload_init.extend(library._reload_init)
+        lowered = state["cr"]
+        form, kept = lowered.fndesc, (state.library,)
+        key = _numba._dynfunc.make_function(form.lookup_module(), form.qualname, "", 0, lowered.env, kept)
+        state.targetctx.insert_user_function(key, form, kept)
         state["cr"] = lowered._replace(cfunc=key)
         return True
 
