@@ -48,6 +48,10 @@ class _Noting:
     def __init__(self, of: Any, prefix: str, noted: dict[str, None]) -> None:
         self._of, self._prefix, self._noted = of, prefix, noted
 
+    @property  # type: ignore[misc]  # an instance of what it stands for, where that is asked
+    def __class__(self) -> type[Any]:
+        return type(self._of)
+
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._of, name)
         if not self._prefix and hasattr(value, "__dataclass_fields__"):
