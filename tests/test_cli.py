@@ -109,12 +109,12 @@ def test_arrays_of_given_elements_and_of_files(tmp_path: Path) -> None:
         ("1:int32=", "has an element that is no number of int32"),
         ("1:float8_e8m0fnu=1", "cannot be written as numbers"),
         ("x=@none.npy", "none.npy cannot be read as an array: No such file"),
-        ("@{folder}/text.npy", "cannot be read as an array"),
+        ("@{folder}/text.npy", "cannot be read as an array: it is no .npy file, or its elements are no numbers"),
         ("@{folder}/two.npz", "holds several arrays"),
         ("@{folder}/b.npy", "does not say what its elements of 2 bytes are"),
         ("@{folder}/b.npy:float32", "and float32 has 4 bytes"),
         ("@{folder}/b.npy:float33", "'float33' is not a dtype"),
-        ("@{folder}/o.npy", "cannot be read as an array"),
+        ("@{folder}/o.npy", "cannot be read as an array: it is no .npy file, or its elements are no numbers"),
     ],
 )
 def test_arrays_that_cannot_be_made(tmp_path: Path, word: str, message: str) -> None:

@@ -258,8 +258,11 @@ def _from_file(path: str, dtype: DType | None, word: str) -> npt.NDArray[Any]:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        if "pickle" in reason:  # NumPy advises to load what is no array, or holds Python's objects, all the same
+            reason = "it is no .npy file, or its elements are no numbers"
         raise ConfigurationError(
-            f"argument {word!r}: {path} cannot be read as an array: {reason}", advice="write it with numpy.save"
+            f"argument {word!r}: {path} cannot be read as an array: {reason}",
+            advice="write an array of numbers with numpy.save",
         ) from error
     if not isinstance(array, np.ndarray):
         raise ConfigurationError(f"argument {word!r}: {path} holds several arrays", advice="save one with numpy.save")
