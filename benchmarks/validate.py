@@ -1,12 +1,13 @@
 """The timing model against real chips: published latencies of public kernels, each predicted and compared.
 
-    python benchmarks/validate.py [--public DIR] [--held-out] [--rows TEXT …] [--chip trn2] [--json FILE] [--plot FILE]
+    python benchmarks/validate.py [--public DIR] [--held-out] [--rows TEXT …] [--chip trn2] [--kept FILE] …
 
 Rows are in ``measured_rows.toml``, with where each was published. Without ``--public``, those run that a kernel in
 ``kernels/`` covers. ``DIR`` holds clones of the public repositories at the commits that the file states, each under its
 own name, or ``NAME@COMMIT`` (eight digits) where there are two; a row runs from there where its file is found, byte for
 byte. No values are computed. Each row has a process of its own and a limit of time; a row that does not run is listed
-with the reason. ``--held-out`` runs those of ``held_out_rows.toml``, which nothing was ever fitted to.
+with the reason. ``--held-out`` runs those of ``held_out_rows.toml``, which nothing was ever fitted to. All rows take
+the better part of an hour: with ``--kept`` a run that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import track
+from validation.kept import Kept
 from validation.rows import HELD_OUT, ROWS, Row, load_rows
 from validation.running import Outcome, run_row
 from validation.statistics import Held, groups
@@ -42,19 +44,29 @@ def kind_of(row: Row, public: Path | None, only_own: bool) -> str:
     return "own" if row.own and (public is None or only_own) else "public"
 
 
-def in_a_process(row: Row, public: Path | None, only_own: bool, held_out: bool, limit_s: float) -> Outcome:
+def in_a_process(row: Row, kernel: str, options: argparse.Namespace) -> Outcome:
     """Run a row by this script in a process of its own."""
-    kernel = kind_of(row, public, only_own)
     command = [sys.executable, __file__, "--one", row.id, "--kernel", kernel]
-    command += [] if public is None else ["--public", str(public)]
-    command += ["--held-out"] if held_out else []
+    command += [] if options.public is None else ["--public", str(options.public)]
+    command += ["--held-out"] if options.held_out else []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.limit)
     except subprocess.TimeoutExpired:
-        return Outcome(row.id, kernel, why_not=f"not done in {limit_s:g} s")
+        return Outcome(row.id, kernel, why_not=f"not done in {options.limit:g} s")
     if done.returncode:
         return Outcome(row.id, kernel, why_not=f"ended with {done.returncode}: {done.stderr.strip()[-200:]}")
     return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def kept_or_run(row: Row, kept: Kept, options: argparse.Namespace) -> Outcome:
+    """Return what is kept of a row, else run it; what did not run is asked for again another time."""
+    kernel = kind_of(row, options.public, options.own)
+    outcome = kept.get(row, kernel)
+    if outcome is None:
+        outcome = in_a_process(row, kernel, options)
+        if outcome.predicted_us is not None:
+            kept.put(row, outcome)
+    return outcome
 
 
 def report(held: list[Held], missing: list[tuple[Row, Outcome]]) -> dict[str, Any]:
@@ -90,6 +102,9 @@ def main() -> None:
     parser.add_argument("--chip", help="only rows of this chip")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for a row, 120")
     parser.add_argument("--jobs", type=int, default=1, help="rows at a time, 1")
+    parser.add_argument(
+        "--kept", type=Path, help="keep each row's outcome here; those of these sources are not run again"
+    )
     parser.add_argument("--json", type=Path, help="write everything that was found to this file")
     parser.add_argument("--plot", type=Path, help="write predicted against measured to this .svg, .png or .pdf")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -105,13 +120,7 @@ def main() -> None:
     rows = chosen(rows, options)
     if not rows:
         sys.exit("no row has such a name")
-    run = partial(
-        in_a_process,
-        public=options.public,
-        only_own=options.own,
-        held_out=options.held_out,
-        limit_s=options.limit,
-    )
+    run = partial(kept_or_run, kept=Kept(options.kept), options=options)
     out = console()
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(track(pool.map(run, rows), "running", total=len(rows), transient=True))
