@@ -10,6 +10,7 @@ dtype that converts to float64, and is best given in float64: rounding it first 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import ml_dtypes
@@ -40,9 +41,9 @@ def ulp_of(values: Any, dtype: Any) -> Floats:
         dtype: an NKI format (of a packed one, the unit of its values), its name, or a dtype of NumPy or ml_dtypes.
 
     Raises:
-        TypeError: no such format.
+        TypeError: no such format, or values that are no numbers.
     """
-    numbers = np.abs(np.asarray(values, np.float64))
+    numbers = np.abs(_unpacked(_numbers(values, "values")).astype(np.float64))
     layout = _layout(dtype)
     if layout is None:
         return np.ones(numbers.shape)
@@ -86,8 +87,11 @@ def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0, dtype: Any = No
 
     Raises:
         AssertionError: a value is too far; says which, how far, and in which part of the array.
+        TypeError: something that is no number, or no format.
+        ValueError: a limit below 0, or NaN.
     """
     __tracebackhide__ = True
+    max_ulp = _tolerance(max_ulp, "max_ulp")
     values, reference, dtype = _pair(actual, expected, dtype)
     distance = ulp_distance(actual, expected, dtype)
     _report(distance > max_ulp, distance, values, reference, f"{max_ulp:g} ulp of {_name(dtype)}", actual)
@@ -105,12 +109,15 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
 
     Raises:
         AssertionError: a value is too far; says which, how far, and in which part of the array.
+        TypeError: something that is no number.
+        ValueError: a tolerance below 0, or NaN.
     """
     __tracebackhide__ = True
     values, reference, dtype = _pair(actual, expected)
     layout = _layout(dtype)
     if rtol is None:
         rtol = 0.0 if layout is None else 2.0 ** (1 - layout[0])
+    rtol, atol = _tolerance(rtol, "rtol"), _tolerance(atol, "atol")
     with np.errstate(invalid="ignore"):
         allowed = atol + rtol * np.abs(reference)
         far = ~(np.abs(values - reference) <= allowed)
@@ -132,13 +139,13 @@ def rounded(values: Any, dtype: Any) -> npt.NDArray[Any]:
         A new array of ``dtype`` (of float32 for tfloat32), of the same shape.
 
     Raises:
-        TypeError: no such format, or a packed one.
+        TypeError: no such format, or a packed one; values that are no numbers.
         UnknownBehavior: float8_e8m0fnu, and a value that is not a power of two.
     """
     known = dtypes.format_of(dtype)
     if known is None or known.is_packed:
         raise TypeError(f"{dtype!r} is no format that values are rounded to; there are {', '.join(_ROUNDED)}")
-    array = np.asarray(to_numpy(values, "values"))
+    array = _numbers(values, "values")
     source = dtypes.format_of(array.dtype)
     with np.errstate(over="ignore"):
         singles = array.astype(np.float32) if source is None else convert.cast(array, source, dtypes.float32)
@@ -147,11 +154,7 @@ def rounded(values: Any, dtype: Any) -> npt.NDArray[Any]:
 
 def _pair(actual: Any, expected: Any, dtype: Any = None) -> tuple[Floats, Floats, Any]:
     """Return both as float64, the reference in the shape of the actual values, and the format whose units count."""
-    array = _unpacked(np.asarray(to_numpy(actual, "actual")))
-    reference = _unpacked(np.asarray(to_numpy(expected, "expected")))
-    for name, value in (("actual", array), ("expected", reference)):
-        if value.dtype.kind in "OSUMmc" or value.dtype.names:
-            raise TypeError(f"{name} is {value.dtype}, which is not a number format that can be compared")
+    array, reference = (_unpacked(_numbers(*pair)) for pair in ((actual, "actual"), (expected, "expected")))
     try:
         reference = np.broadcast_to(reference, array.shape)
     except ValueError:
@@ -159,6 +162,31 @@ def _pair(actual: Any, expected: Any, dtype: Any = None) -> tuple[Floats, Floats
             f"the shapes differ: actual {list(array.shape)}, expected {list(reference.shape)}"
         ) from None
     return array.astype(np.float64), reference.astype(np.float64), array.dtype if dtype is None else dtype
+
+
+def _tolerance(value: Any, name: str) -> float:
+    """Return a limit as a number; arrays are none, and NaN, to which every distance compares as false, is refused."""
+    try:
+        if isinstance(value, (str, bytes, bool, np.bool_)) or np.ndim(value) or np.iscomplexobj(value):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name} is {value!r}, which is not one number") from None
+    if not number >= 0.0:
+        raise ValueError(f"{name} is {number:g}; it is a distance, and so 0 or more")
+    return number
+
+
+def _numbers(values: Any, name: str) -> npt.NDArray[Any]:
+    """Return values as an array of a format that has numbers, packed ones included."""
+    try:
+        array = np.asarray(to_numpy(values, name))
+    except ValueError:
+        raise TypeError(f"{name} is no array of numbers: its rows have different lengths") from None
+    is_structure = array.dtype.type is np.void and dtypes.of(array.dtype) is None
+    if array.dtype.kind in "OSUMmc" or is_structure:
+        raise TypeError(f"{name} is {array.dtype}, which is no format of numbers")
+    return array
 
 
 def _unpacked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -181,7 +209,12 @@ def _layout(dtype: Any) -> tuple[int, int, int] | None:
             return None
         smallest = -known.bias if known.kind == Kind.SCALE else 1 - known.bias
         return known.mantissa_bits, smallest, int(np.frexp(known.max_value)[1]) - 1
-    other = np.dtype(dtype)
+    other = None
+    if dtype is not None:  # which NumPy takes for float64
+        with contextlib.suppress(Exception):
+            other = np.dtype(dtype)
+    if other is None:
+        raise TypeError(f"{dtype!r} is no format: give one of NKI's, its name, or a dtype of NumPy or ml_dtypes")
     if other.kind in "iub" or other in _SMALL_INTEGERS:
         return None
     try:

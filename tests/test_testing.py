@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import re
 import sys
 from typing import Any
@@ -189,6 +190,65 @@ def test_shapes_and_kinds() -> None:
         with pytest.raises(TypeError, match="actual is"):
             assert_ulp(wrong, 1.0)
     assert_ulp(np.ones((0, 3), np.float32), np.ones((0, 3)), 0)
+
+
+@pytest.mark.parametrize("value", ["x", b"1", [1, 2], np.ones(3), None, True, 1j, np.complex64(1), object(), 10**400])
+def test_a_limit_is_one_number(value: Any) -> None:
+    same = np.ones((2, 3), np.float32)
+    with pytest.raises(TypeError, match=r"^max_ulp is .*, which is not one number$"):
+        assert_ulp(same, same, value)
+    with pytest.raises(TypeError, match=r"^atol is .*, which is not one number$"):
+        assert_close(same, same, 0.0, value)
+    if value is not None:
+        with pytest.raises(TypeError, match=r"^rtol is .*, which is not one number$"):
+            assert_close(same, same, value)
+
+
+@pytest.mark.parametrize("value", [np.nan, -1.0, -np.inf])
+def test_a_limit_is_a_distance(value: float) -> None:
+    """Nothing is further away than NaN: such a test could not fail."""
+    with pytest.raises(ValueError, match=r"max_ulp is .*; it is a distance, and so 0 or more"):
+        assert_ulp(np.float32(1), 2.0, value)
+    for limits in ((value, 0.0), (0.0, value)):
+        with pytest.raises(ValueError, match=r"[ra]tol is .*; it is a distance, and so 0 or more"):
+            assert_close(np.float32(1), 2.0, *limits)
+
+
+def test_limits_of_other_kinds() -> None:
+    for one in (1, np.float16(1), np.array(1.0), np.int8(1), ml_dtypes.bfloat16(1), fractions.Fraction(1)):
+        assert_ulp(np.float32(1), 1 + 2.0**-23, one)
+        assert_close(np.float32(1), 2.0, one)
+        with pytest.raises(AssertionError, match="1 ulp of float32"):
+            assert_ulp(np.float32(1), 1 + 2.0**-22, one)
+
+
+@pytest.mark.parametrize(
+    "values", [["a"], [1j], [None], [[1], [1, 2]], {}, np.zeros(3, [("a", int)]), np.zeros(2, "V8")]
+)
+def test_what_has_no_numbers(values: Any) -> None:
+    with pytest.raises(TypeError, match=r"^expected is "):
+        assert_close(np.ones(3), values)
+    for function in (ulp_of, rounded):
+        with pytest.raises(TypeError, match=r"^values is "):
+            function(values, "bfloat16")
+
+
+@pytest.mark.parametrize("dtype", ["x", {1: 2}, [1, 2], object(), 3])
+def test_what_is_no_format(dtype: Any) -> None:
+    with pytest.raises(TypeError, match=" is no format: give one of NKI's"):
+        ulp_of(1.0, dtype)
+    with pytest.raises(TypeError, match=" is no format: give one of NKI's"):
+        assert_ulp(np.ones(3), np.ones(3), dtype=dtype)
+
+
+def test_units_need_a_format() -> None:
+    with pytest.raises(TypeError, match="None is no format"):
+        ulp_of(1.0, None)
+
+
+def test_units_of_packed_values() -> None:
+    packed = np.array([1, 2, 4, 8], ml_dtypes.float8_e5m2).view(dtypes.float8_e5m2_x4.face)
+    assert ulp_of(packed, "float8_e5m2").tolist() == [0.25, 0.5, 1.0, 2.0]
 
 
 def test_it_is_found_through_the_package() -> None:
