@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from math import gcd
+from math import gcd, prod
 from operator import add
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from neurosim.analysis.regions import COVERS, Region, candidates, region_of, rel
 from neurosim.errors import DataRace
 from neurosim.memory import SharedWrites
 from neurosim.program import Access, Program, Signature
+from neurosim.record.storages import StorageInfo
 from neurosim.work import Handshake
 
 Ints = NDArray[np.int64]
@@ -51,6 +52,10 @@ class _Touch(NamedTuple):
     offset: int
 
 
+_SKIPPING = (
+    "; rows that nobody reads (of padding, say) are left out where their index lies beyond the tensor and "
+    "oob_mode=nisa.oob_mode.skip"
+)
 _Spans = dict[_Touch, tuple[int, int]]
 """By touch, its first and its last record."""
 _Near = dict[_Touch, list[_Touch]]
@@ -64,6 +69,8 @@ class Race(NamedTuple):
         storage: where.
         first, second: the records, in the order in which they ran here.
         first_writes, second_writes: what each does.
+        touches: the bytes of each.
+        disputed: of two writes, the runs of bytes that the cores leave differently; None where that is not known.
     """
 
     storage: int
@@ -71,6 +78,8 @@ class Race(NamedTuple):
     second: int
     first_writes: bool
     second_writes: bool
+    touches: tuple[_Touch, _Touch]
+    disputed: Ints | None
 
 
 def check_races(program: Program, written: SharedWrites | None = None) -> None:
@@ -83,9 +92,10 @@ def check_races(program: Program, written: SharedWrites | None = None) -> None:
     Raises:
         DataRace: the race whose second access comes first in the record.
     """
-    found = min(races(program, written), key=lambda race: (race.second, race.first), default=None)
-    if found is None:
+    every = sorted(races(program, written), key=lambda race: (race.second, race.first))
+    if not every:
         return
+    found = every[0]
     info = program.storages[found.storage]
     lines = []
     for record, writes in ((found.first, found.first_writes), (found.second, found.second_writes)):
@@ -97,10 +107,31 @@ def check_races(program: Program, written: SharedWrites | None = None) -> None:
         f"{program.label(found.storage)}{list(info.shape)} {info.dtype} in {info.memory.label}: two cores access the "
         "same bytes, and do not meet in between",
         where=tuple(map(str, program.where(found.second))),
-        numbers=lines,
+        numbers=(*lines, f"both reach {_elements(info, [race for race in every if race[:5] == found[:5]])}"),
         advice="let them meet between the two, as in nisa.core_barrier(data=…, cores=(0, 1)); or let each core write a "
-        "part of its own",
+        f"part of its own{_SKIPPING if _chooses_rows(program, found) else ''}",
     )
+
+
+def _chooses_rows(program: Program, race: Race) -> bool:
+    """Return whether both accesses are writes, and an index says where one of them goes."""
+    signatures = (program.signatures[program.signature_ids[record]] for record in (race.first, race.second))
+    return race.first_writes and race.second_writes and any(any(_dynamic(signature)) for signature in signatures)
+
+
+def _elements(info: StorageInfo, found: Sequence[Race]) -> str:
+    """Return the smallest slice of a tensor that holds all elements at which races happen, e.g. ``[4:5, 0:512]``."""
+    spans = [_contested(*race.touches, race.disputed) for race in found]
+    size, inner, parts = info.dtype.size_bytes, prod(info.shape), []
+    first = np.concatenate([span[0] for span in spans]) // size
+    last = (np.concatenate([span[1] for span in spans]) - 1) // size
+    for extent in info.shape:
+        inner //= extent
+        low, high = first // inner, last // inner
+        is_whole = (high - low >= extent) | (low % extent > high % extent)  # a run that goes on in the next index
+        start, end = np.where(is_whole, 0, low % extent).min(), np.where(is_whole, extent - 1, high % extent).max()
+        parts.append(f"{start}:{end + 1}")
+    return f"[{', '.join(parts)}]"
 
 
 def races(program: Program, written: SharedWrites | None = None) -> Iterator[Race]:
@@ -229,20 +260,29 @@ def _conflicts(storage: int, touches: _Spans, first_core: int, disputed: Ints | 
             continue
         if not _relation(one, other) or _agree(one, other, touches, near, first_core):
             continue
-        if not (one.writes and other.writes and disputed is not None and _is_settled(one, other, disputed)):
+        unlike = disputed if one.writes and other.writes else None
+        if unlike is None or _is_contested(one, other, unlike):
             first, second = sorted(((touches[one][0], one.writes), (touches[other][0], other.writes)))
-            yield Race(storage, first[0], second[0], first[1], second[1])
+            yield Race(storage, first[0], second[0], first[1], second[1], (one, other), unlike)
 
 
-def _is_settled(one: _Touch, other: _Touch, disputed: Ints) -> bool:
-    """Return whether no byte that two touches share is one of the runs of bytes that cores leave differently."""
-    if not len(disputed):
-        return True
+def _is_contested(one: _Touch, other: _Touch, disputed: Ints) -> bool:
+    return len(disputed) > 0 and len(_contested(one, other, disputed)[0]) > 0
+
+
+def _contested(one: _Touch, other: _Touch, disputed: Ints | None) -> tuple[Ints, Ints]:
+    """Return where two touches meet, as first byte and last plus one of pieces.
+
+    ``disputed`` are runs of bytes that the cores leave differently: pieces that hold none of them are left out.
+    """
     bytes_ = _Bytes((one, other))
     first, last = bytes_.places(bytes_.reached_by([one]) & bytes_.reached_by([other]))
+    if disputed is None:
+        return first, last
     runs = np.append(disputed, np.iinfo(np.int64).max)
     ends = np.searchsorted(disputed, first, side="right")
-    return not ((ends % 2 == 1) | (runs[ends] < last)).any()
+    unlike = (ends % 2 == 1) | (runs[ends] < last)
+    return first[unlike], last[unlike]
 
 
 def _relation(one: _Touch, other: _Touch) -> int:
