@@ -39,7 +39,7 @@ from neurosim.execution.holes import check_owners, mark_copies, partly_written
 from neurosim.execution.holes import lanewise_holes as lanewise_holes
 from neurosim.execution.holes import rowwise_holes as rowwise_holes
 from neurosim.execution.holes import uninitialized as uninitialized
-from neurosim.execution.interning import FLOATS, Kinds, Known, freeze, getter, pattern, state_pattern, typed
+from neurosim.execution.interning import FLOATS, Calls, Known, freeze, getter, pattern, state_pattern, typed
 from neurosim.execution.lanes import Lanes, note_rows, shared_bytes
 from neurosim.execution.operands import INDEX, USED, Operand
 from neurosim.execution.operands import Accumulate as Accumulate
@@ -90,10 +90,8 @@ class Instruction(ABC):
     chooses: ClassVar[bool] = False
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _tensors: ClassVar[tuple[tuple[str, Operand], ...]] = ()
-    _results: ClassVar[tuple[tuple[str, Operand], ...]] = ()
     _parameters: ClassVar[Callable[[Any], tuple[Any, ...]]]
-    _given: ClassVar[Callable[[Any], tuple[Any, ...]]]
-    _kinds: ClassVar[dict[tuple[type, ...], Kinds]]
+    _calls: ClassVar[Calls]
     _flags: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, mnemonic: str = "", engines: tuple[Engine, ...] = ()) -> None:
@@ -107,9 +105,8 @@ class Instruction(ABC):
             if field.name != "name"
         )
         cls._tensors = tuple((name, operand) for name, operand in cls._operands if operand is not None)
-        cls._results = tuple((name, operand) for name, operand in cls._tensors if operand.is_written)
         cls._parameters = staticmethod(getter([name for name, operand in cls._operands if operand is None]))
-        cls._given, cls._kinds = staticmethod(getter([name for name, _ in cls._operands])), {}
+        cls._calls = Calls(cls._operands, cls.state_written)
         cls._flags = tuple(
             field.name
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -193,50 +190,13 @@ class Instruction(ABC):
 
     def issue(self, kernel: Kernel, caller: FrameType | None) -> NkiInstruction:
         """Check, execute and record this instruction; for ``caller`` see :func:`issue`."""
-        cls = type(self)
-        given = cls._given(self)
-        kinds = cls._kinds.get(types := tuple(map(type, given))) or cls._find_kinds(types)
-        found = tensors = None
-        if kinds.are_simple:
-            key, slots, fresh, is_plain = kinds.look(given, kernel, self.state_written)
-            try:
-                found = kernel.signatures.get(key)
-            except (TypeError, ValueError):  # an array: rules say whether that is allowed
-                pass
-            else:
-                if is_plain and found is not None and (lanes := found.lanes) is not None:
-                    return self._run_plainly(kernel, found, lanes, slots, fresh, caller)
-                tensors = kinds.operands(given)
-        if tensors is None:
-            key, tensors = self._look_closely(kernel)
-            found = kernel.signatures.get(key)
+        calls = self._calls
+        given = calls.given(self)
+        kinds = calls.kinds.get(types := tuple(map(type, given))) or calls.add(types)
+        found, key, slots, fresh = kinds.look(given, kernel)
         if found is None:
-            found = self._define(kernel, key, tensors)
-        if kernel.left:
-            for _, tensor, _ in tensors:
-                kernel.check_scope(self.mnemonic, tensor.allocation)
-        if kernel.dry:
-            return NkiInstruction(kernel.program, -1, None)
-        return self._run(kernel, found, tensors, caller)
-
-    @classmethod
-    def _find_kinds(cls, types: tuple[type, ...]) -> Kinds:
-        """Return the kinds of a call of such types for the first time; those of a list and of a tuple are one."""
-        same = tuple([tuple if kind is list else kind for kind in types])
-        found = cls._kinds[types] = cls._kinds.setdefault(same, Kinds(same, cls._operands))
-        return found
-
-    def _run_plainly(
-        self,
-        kernel: Kernel,
-        found: Known,
-        lanes: Lanes,
-        slots: list[int],
-        fresh: list[NkiTensor],
-        caller: FrameType | None,
-    ) -> NkiInstruction:
-        """Execute and record where operands are as :meth:`Kinds.look` calls plain: what is left of :meth:`_run`."""
-        number, _, engine, states, _, admits, in_part = found
+            return self._issue_closely(kernel, key, kinds.operands(given), caller)
+        number, _, engine, states, lanes, admits, in_part = found
         label: str | None = self.name  # type: ignore[attr-defined]
         if label is not None:
             label = label_of(self)
@@ -245,10 +205,8 @@ class Instruction(ABC):
             self.admit(lanes)
         if kernel.values or self.is_control:
             self.execute(lanes)
-        written = self.written() if in_part else _ALL
-        if written:
-            given = [(name, getattr(self, name), operand) for name, operand in self._results]
-            results = [entry for entry in given if isinstance(entry[1], NkiTensor)]
+        if in_part and (written := self.written()):
+            results = [entry for entry in kinds.operands(given) if entry[2].is_written]
             self._mark_written(kernel, results, _ALL, None, written)
         else:
             for tensor in fresh:
@@ -256,6 +214,20 @@ class Instruction(ABC):
         for registers in changed:
             registers.state = WRITTEN
         return NkiInstruction(kernel.program, kernel.record(number, slots, label, kernel.stack(caller)), label)
+
+    def _issue_closely(self, kernel: Kernel, key: Any, tensors: Tensors, caller: FrameType | None) -> NkiInstruction:
+        """Issue where :meth:`Kinds.look` found no signature, or memory that asks for more; of no ``key``, whatever."""
+        if key is None:
+            key, tensors = self._look_closely(kernel)
+        found = kernel.signatures.get(key)
+        if found is None:
+            found = self._define(kernel, key, tensors)
+        if kernel.left:
+            for _, tensor, _ in tensors:
+                kernel.check_scope(self.mnemonic, tensor.allocation)
+        if kernel.dry:
+            return NkiInstruction(kernel.program, -1, None)
+        return self._run(kernel, found, tensors, caller)
 
     def _look_closely(self, kernel: Kernel) -> tuple[tuple[Any, ...], Tensors]:
         """Return what the signature is known by, and the operands, whatever they are."""
@@ -526,6 +498,8 @@ class Instruction(ABC):
         cls, number = type(self), len(kernel.program.signatures) - 1
         admits, in_part = cls.admit is not Instruction.admit, cls.written is not Instruction.written
         found = kernel.signatures[key] = Known(number, cls, engine, states, lanes, admits, in_part)
+        if lanes is not None and not kernel.left:
+            kernel.straight[key] = found
         return found
 
     def _lanes(self, kernel: Kernel, engine: Engine) -> Lanes | None:

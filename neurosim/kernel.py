@@ -75,6 +75,8 @@ class Kernel:
         whiles: loops on the device that ``while`` statements run, and whose body is being traced now.
         lanes: what gives instructions access to values, where it is not :class:`neurosim.execution.lanes.Lanes`.
         dry: whether instructions are checked and traced only, since the trip that they are in does not happen.
+        signatures: what is known of each signature, by what it is known by.
+        straight: those of them whose calls need a look at no more than the memory of their tensors.
         marks: one per allocation, in order. Only the kernel's own views hold allocations, so that the bytes of a tile
             that no variable holds any more are free, however many tiles a kernel makes.
         inputs: tensors that are there before the kernel begins: its arguments, then constants.
@@ -100,6 +102,7 @@ class Kernel:
     lanes: Callable[[Kernel, Engine], Any] | None = None
     dry: bool = False
     signatures: dict[Any, Any] = field(default_factory=dict)
+    straight: dict[Any, Any] = field(default_factory=dict)
     marks: list[object] = field(default_factory=list)
     inputs: list[Allocation] = field(default_factory=list)
     addressed: dict[int, Allocation] = field(default_factory=dict)
@@ -444,6 +447,7 @@ class Kernel:
     def leave(self, body: Body) -> None:
         """Close the scope of the tensors that a loop's body allocated."""
         self.left.append((body.first, max((tensor.index for tensor in body.tensors), default=0)))
+        self.straight.clear()  # from now on each call looks whether its tensors are in scope
 
     def check_allocation(self, call: str, name: str, tensor: NkiTensor) -> None:
         """Refuse a tensor of another run, or of another core's program."""

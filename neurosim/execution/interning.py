@@ -45,15 +45,14 @@ class Known(NamedTuple):
 
 
 class Kinds:
-    """The types of what a call gives: 1, 1.0 and True are equal, and not the same parameter.
+    """The types of what a call gives: 1, 1.0 and True are equal, and not the same parameter."""
 
-    Attributes:
-        are_simple: whether no tensor's place depends on values, and none is in a list: all can be compared.
-    """
+    __slots__ = ("_are_simple", "_floats", "_lists", "_state_written", "_tensors", "_tiles")
 
-    __slots__ = ("_floats", "_lists", "_tensors", "_tiles", "are_simple")
-
-    def __init__(self, types: tuple[type, ...], declared: tuple[tuple[str, Operand | None], ...]) -> None:
+    def __init__(
+        self, types: tuple[type, ...], declared: tuple[tuple[str, Operand | None], ...], state_written: int
+    ) -> None:
+        self._state_written = state_written
         self._tensors = [
             (place, name, operand)
             for place, (kind, (name, operand)) in enumerate(zip(types, declared, strict=True))
@@ -62,25 +61,29 @@ class Kinds:
         self._tiles = [(place + 1, operand.is_written) for place, _, operand in self._tensors]
         self._floats = [place for place, kind in enumerate(types, start=1) if issubclass(kind, FLOATS)]
         self._lists = [place + 1 for place, kind in enumerate(types) if kind in (list, tuple)]
-        self.are_simple = not any(
+        # no tensor's place depends on values, and none is in a list: all can be compared
+        self._are_simple = not any(
             issubclass(kind, IndirectTensor if operand is None else (IndirectTensor, list, tuple))
             for kind, (_, operand) in zip(types, declared, strict=True)
         )
 
     def look(
-        self, given: tuple[Any, ...], kernel: Kernel, state_written: int
-    ) -> tuple[tuple[Any, ...], list[int], list[NkiTensor], bool]:
+        self, given: tuple[Any, ...], kernel: Kernel
+    ) -> tuple[Any, tuple[Any, ...] | None, list[int], list[NkiTensor]]:
         """Look at each of a call's tensors once.
 
         Returns:
-            What the signature is known by; the slots; the tensors whose memory gets another state by being written;
-            and whether no memory asks for more: what is read was written as a whole, and nothing shares its bytes.
+            What is known of the signature, None where it asks for a closer look, or memory does: plain is what is
+            read where all was written, and what shares no bytes; what the signature is known by, None where a closer
+            look says that; the slots; and the tensors whose memory gets another state by being written.
         """
-        parts: list[Any] = [self, *given]
         slots: list[int] = []
         fresh: list[NkiTensor] = []
+        if not self._are_simple:
+            return None, None, slots, fresh
+        parts: list[Any] = [self, *given]
         marks = kernel.marks
-        is_plain = not (kernel.dry or kernel.left)
+        is_plain = not kernel.dry
         for place, is_written in self._tiles:
             tensor = parts[place]
             parts[place] = tensor._key or tensor.key  # asked before, mostly
@@ -94,18 +97,47 @@ class Kinds:
                     is_plain = False
             elif storage.borrowed:
                 is_plain = False
-            elif storage.state != state_written:
+            elif storage.state != self._state_written:
                 fresh.append(tensor)
         for place in self._floats:
             if not parts[place]:
                 parts[place] = str(parts[place])  # 0.0 and -0.0 are equal, and not the same parameter
         for place in self._lists:
             parts[place] = typed(parts[place])
-        return tuple(parts), slots, fresh, is_plain
+        key = tuple(parts)
+        try:
+            found = kernel.straight.get(key)
+        except (TypeError, ValueError):  # an array: rules say whether that is allowed
+            return None, None, slots, fresh
+        return found if is_plain else None, key, slots, fresh
 
     def operands(self, given: tuple[Any, ...]) -> list[tuple[str, NkiTensor, Operand]]:
         """Return name, tensor and declaration of each tensor."""
         return [(name, given[place], operand) for place, name, operand in self._tensors]
+
+
+class Calls:
+    """What calls of an instruction give.
+
+    Attributes:
+        given: returns that of one call, in the declaration's order.
+        kinds: by its types; those of a list and of a tuple are one.
+    """
+
+    __slots__ = ("_declared", "_state_written", "given", "kinds")
+
+    def __init__(self, declared: tuple[tuple[str, Operand | None], ...], state_written: int) -> None:
+        self._declared, self._state_written = declared, state_written
+        self.given = getter([name for name, _ in declared])
+        self.kinds: dict[tuple[type, ...], Kinds] = {}
+
+    def add(self, types: tuple[type, ...]) -> Kinds:
+        """Return the kinds of a call of such types for the first time."""
+        same = tuple([tuple if kind is list else kind for kind in types])
+        if same not in self.kinds:
+            self.kinds[same] = Kinds(same, self._declared, self._state_written)
+        found = self.kinds[types] = self.kinds[same]
+        return found
 
 
 _INTS: Final = {int}
