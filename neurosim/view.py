@@ -8,8 +8,8 @@ the deep-dive ignores the view's. neurosim follows the API text, as do public ke
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.engines import Memory
-from neurosim.errors import IllegalOperand, OutOfBounds, Unsupported
+from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.execution import seen
 from neurosim.views.arithmetic import NoOperators
 from neurosim.views.indexing import indexed
@@ -64,6 +64,7 @@ class NkiTensor(NoOperators):
         "offset_bytes",
         "shape",
     )
+    _assign: ClassVar[Callable[[NkiTensor, Any], None]]  # copies into a view; given by the face, which knows how
 
     def __init__(
         self,
@@ -395,10 +396,7 @@ class NkiTensor(NoOperators):
         return view
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise Unsupported(
-            f"assignment to {self.describe()}: tensors are written by instructions",
-            advice="pass the view as dst=, e.g. nisa.tensor_copy(dst=t[...], src=…)",
-        )
+        self[key]._assign(value)
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """Return elements ``start`` to ``end`` (exclusive) of one axis, each ``step``-th."""

@@ -15,7 +15,7 @@ from neurosim.datapath.operators import Operator
 from neurosim.datapath.rules import is_number
 from neurosim.dtypes import bfloat16, float16, float32, uint8, uint32
 from neurosim.engines import Memory
-from neurosim.errors import IllegalOperand, UnknownBehavior
+from neurosim.errors import IllegalOperand, UnknownBehavior, Unsupported
 from neurosim.nki import isa
 from neurosim.nki._tiles import cast, dtype_of, new, scaled, spread, tile_of
 from neurosim.view import NkiTensor
@@ -25,6 +25,29 @@ _QUADRANT: Final = 32
 
 _BANK: Final = 512
 """Columns of float32 in a PSUM bank."""
+
+
+def _assign(dst: NkiTensor, value: Any) -> None:
+    """``t[key] = value``: a tile copied into a view, by ``dma_copy`` where either is in HBM, else by ``tensor_copy``.
+
+    The migration guide of NKI 0.3 fills tiles so (``add_buf[0:128, i, 0:512] = nl.load(inp[i])``).
+    """
+    if not isinstance(value, NkiTensor):
+        raise Unsupported(
+            f"assignment of {type(value).__name__} to {dst.describe()}: tensors are written by instructions",
+            advice="pass the view as dst=, e.g. nisa.memset(dst=t[...], value=…); a tile may be assigned",
+        )
+    if dst.shape != value.shape:
+        raise IllegalOperand(
+            "an assignment has two shapes",
+            numbers=(f"left   {dst.describe()}", f"right  {value.describe()}"),
+            advice="assign a tile of the view's shape",
+        )
+    copy = isa.dma_copy if dst.buffer.is_hbm or value.buffer.is_hbm else isa.tensor_copy
+    copy(dst=dst, src=value)
+
+
+NkiTensor._assign = _assign
 
 
 def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
