@@ -43,7 +43,9 @@ class Iota(Instruction, mnemonic="iota", engines=(Engine.gpsimd,)):
         """Generate and cast."""
         values = affine_values(self.pattern, self.offset, self.channel_multiplier, self.dst.partitions)
         dtype = self.dst.dtype
-        if dtype.is_integer:
+        if dtype == int32:
+            lanes.put_bits(self.dst, values)
+        elif dtype.is_integer:
             limits = np.iinfo(dtype.numpy)
             lanes.put_bits(self.dst, np.clip(values.astype(np.int64), limits.min, limits.max).astype(dtype.numpy))
         else:

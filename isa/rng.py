@@ -56,7 +56,7 @@ class Rng(_Drawing, Instruction, mnemonic="rng", engines=(Engine.vector, Engine.
     def execute(self, lanes: Lanes) -> None:
         """Draw and cut."""
         numbers = lanes.random(self.dst.partitions, self.dst.free_elements)
-        lanes.put_bits(self.dst, numbers.astype(f"u{self.dst.dtype.size_bytes}"))
+        lanes.put_bits(self.dst, numbers.astype(self.dst.dtype.bits, copy=False))
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream out."""

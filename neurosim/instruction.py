@@ -206,8 +206,7 @@ class Instruction(ABC):
         if kernel.values or self.is_control:
             self.execute(lanes)
         if in_part and (written := self.written()):
-            results = [entry for entry in kinds.operands(given) if entry[2].is_written]
-            self._mark_written(kernel, results, _ALL, None, written)
+            self._mark_written(kernel, kinds.results(given), _ALL, None, written)
         else:
             for tensor in fresh:
                 tensor.allocation.storage.mark(tensor, self.state_written)

@@ -12,8 +12,6 @@ from operator import index as as_int
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.dtypes import DType
@@ -387,7 +385,7 @@ class Kernel:
         storage = self._registers.get((kind, engine))
         if storage is None:
             found, lanes = registers_of(kind, engine, self.chip), self.chip.partitions
-            storage = self._registers[kind, engine] = RegisterStorage(4 * lanes * found.words)
+            storage = self._registers[kind, engine] = RegisterStorage(lanes, found.words)
             shape = (lanes,) if found.words == 1 else (lanes, found.words)
             name = f"{engine.name} {kind}"
             self._add_storage(
@@ -395,7 +393,7 @@ class Kernel:
                 StorageInfo(name, Memory.state, shape, found.dtype, 0, storage.row_bytes, self.stack(), "state"),
             )
             if found.initial is not None:
-                storage.buffer.view(np.uint32)[:] = found.initial.reshape(-1)
+                storage.words[:] = found.initial
                 storage.state = WRITTEN
         return storage
 

@@ -313,13 +313,15 @@ class RegisterStorage(Storage):
 
     Attributes:
         floats: the bytes as float32, a view.
+        words: the bytes as uint32, a view: [lanes, words of a lane].
     """
 
-    __slots__ = ("floats",)
+    __slots__ = ("floats", "words")
 
-    def __init__(self, size_bytes: int) -> None:
-        super().__init__(Memory.state, 0, size_bytes, 4)
+    def __init__(self, lanes: int, words: int) -> None:
+        super().__init__(Memory.state, 0, 4 * lanes * words, 4)
         self.floats: npt.NDArray[np.float32] = self.buffer.view(np.float32)
+        self.words: npt.NDArray[np.uint32] = self.buffer.view(np.uint32).reshape(lanes, words)
 
 
 class SharedWrites:

@@ -7,6 +7,7 @@ register: ``release-notes/components/nki.rst``, "dynamic register offsets".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
@@ -59,8 +60,18 @@ def affine_values(
     A register as ``offset`` counts with the whole number that it holds.
     """
     offset = int(offset.lanes()[0, 0]) if isinstance(offset, NkiTensor) else int(offset)
-    values = np.zeros(1, np.int64)
+    row = _row(tuple([(int(step), int(count)) for step, count in pattern]))
+    if partitions == 1:
+        return (row + offset).astype(np.int32)
+    channels = np.arange(partitions, dtype=np.int64)[:, None] * int(channel_multiplier)
+    channels += offset
+    return (channels + row).astype(np.int32)
+
+
+@lru_cache(maxsize=64)
+def _row(pattern: tuple[tuple[int, int], ...]) -> npt.NDArray[np.int64]:
+    """Return the values of one partition before anything is added, [1, product of counts]. To be read only."""
+    values = np.zeros((1, 1), np.int64)
     for step, count in pattern:
-        values = (values[:, None] + np.arange(count, dtype=np.int64) * int(step)).reshape(-1)
-    channels = np.arange(partitions, dtype=np.int64) * int(channel_multiplier) + offset
-    return (channels[:, None] + values).astype(np.int32)
+        values = (values.reshape(-1, 1) + np.arange(count, dtype=np.int64) * step).reshape(1, -1)
+    return values

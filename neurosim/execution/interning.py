@@ -47,7 +47,7 @@ class Known(NamedTuple):
 class Kinds:
     """The types of what a call gives: 1, 1.0 and True are equal, and not the same parameter."""
 
-    __slots__ = ("_are_simple", "_floats", "_lists", "_state_written", "_tensors", "_tiles")
+    __slots__ = ("_are_simple", "_floats", "_lists", "_results", "_state_written", "_tensors", "_tiles")
 
     def __init__(
         self, types: tuple[type, ...], declared: tuple[tuple[str, Operand | None], ...], state_written: int
@@ -58,6 +58,7 @@ class Kinds:
             for place, (kind, (name, operand)) in enumerate(zip(types, declared, strict=True))
             if operand is not None and issubclass(kind, NkiTensor)
         ]
+        self._results = [entry for entry in self._tensors if entry[2].is_written]
         self._tiles = [(place + 1, operand.is_written) for place, _, operand in self._tensors]
         self._floats = [place for place, kind in enumerate(types, start=1) if issubclass(kind, FLOATS)]
         self._lists = [place + 1 for place, kind in enumerate(types) if kind in (list, tuple)]
@@ -114,6 +115,10 @@ class Kinds:
     def operands(self, given: tuple[Any, ...]) -> list[tuple[str, NkiTensor, Operand]]:
         """Return name, tensor and declaration of each tensor."""
         return [(name, given[place], operand) for place, name, operand in self._tensors]
+
+    def results(self, given: tuple[Any, ...]) -> list[tuple[str, NkiTensor, Operand]]:
+        """Return those of each tensor that is written."""
+        return [(name, given[place], operand) for place, name, operand in self._results]
 
 
 class Calls:

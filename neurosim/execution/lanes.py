@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from neurosim.kernel import Kernel
 
 Float32s = npt.NDArray[np.float32]
+_TRUTH: Final = np.dtype(np.bool_)
 Operands = Iterable[tuple[str, NkiTensor, Any]]
 """Name, tensor and declaration of each."""
 Arrange = Callable[..., npt.NDArray[Any]]
@@ -90,7 +91,7 @@ class Lanes:
     def truth(self, predicate: NkiTensor, reverse: bool) -> Mask:
         """Return where a predicate's elements are not zero; with ``reverse``, where they are."""
         elements = self.bits(predicate)
-        found: Mask = elements == 0 if reverse else elements != 0
+        found: Mask = elements == 0 if reverse else elements.astype(_TRUTH)
         return found
 
     def rounded(self, values: Float32s, dtype: DType) -> npt.NDArray[Any]:
@@ -214,8 +215,7 @@ class Lanes:
 
     def words(self, kind: str) -> npt.NDArray[np.uint32]:
         """Return engine registers of several words, uint32 [lanes, words], to read and write in place."""
-        words: npt.NDArray[np.uint32] = self._kernel.registers(kind, self.engine).buffer.view(np.uint32)
-        return words.reshape(self.chip.partitions, -1)
+        return self._kernel.registers(kind, self.engine).words
 
     def random(self, partitions: int, elements: int) -> npt.NDArray[np.uint32]:
         """Draw numbers of 32 bits from the first lanes' generators, uint32 [partitions, elements]."""

@@ -269,6 +269,7 @@ _WIDE: Final[dict[str, Callable[[Any], Any]]] = {
 ULP_BOUND: Final[dict[str, float]] = {name: row.max_ulp for name, row in ACTIVATIONS.items()}
 
 
+_FLOAT32: Final = np.dtype(np.float32)
 _NO_SCALE: Final = np.ones(1, np.float32)
 _NO_BIAS: Final = np.full(1, -0.0, np.float32)
 """What leaves each x as it is: x + 0.0 does not."""
@@ -309,11 +310,15 @@ def activate(
             argument = wide.binary("multiply", x, _wide_coefficient(scale))
             return _WIDE[name](argument if bias is None else argument + _wide_coefficient(bias))  # type: ignore[no-any-return]
     x = plain(x)
-    out = output(out, x.shape, np.float32)
+    out = np.empty(x.shape, _FLOAT32) if out is None else output(out, x.shape, np.float32)
     per_row = isinstance(scale, np.ndarray) or isinstance(bias, np.ndarray)
     rows = x.shape[0] if per_row else 1
     factors = _NO_SCALE if not per_row and scale == 1.0 else _coefficient(scale, rows)
     addends = _NO_BIAS if bias is None and not per_row else _coefficient(-0.0 if bias is None else bias, rows)
-    shape = (rows, x.size // rows if rows else 0)
-    ACTIVATIONS[name].kernel(x.reshape(shape), factors, addends, out.reshape(shape))
+    kernel = ACTIVATIONS[name].kernel
+    if len(x.shape) == 2 and len(x) == rows:
+        kernel(x, factors, addends, out)
+    else:
+        shape = (rows, x.size // rows if rows else 0)
+        kernel(x.reshape(shape), factors, addends, out.reshape(shape))
     return out

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.jit import compiled
+from neurosim.jit import compiled, inlined
 from neurosim.numerics import wide
 from neurosim.numerics.convert import flat, plain
 
@@ -31,12 +31,17 @@ _INF_BITS: Final = np.int32(0x7F800000)
 _NAN_BITS: Final = np.int32(0x7FC00000)
 
 
+@inlined
+def _key(b: np.int32) -> np.int32:
+    """Return an integer that sorts as the float of these bits does, NaNs as the largest."""
+    key = np.int32(b ^ np.int32(np.int32(b >> _SIGN_SHIFT) & _MAGNITUDE))  # a negative one's magnitude is inverted
+    return _MAGNITUDE if np.int32(b & _MAGNITUDE) > _INF_BITS else key
+
+
 @compiled
 def _sortable(bits: NDArray[np.int32], keys: NDArray[np.int32]) -> None:
     for i in range(bits.shape[0]):
-        b = bits[i]
-        key = np.int32(b ^ np.int32(np.int32(b >> _SIGN_SHIFT) & _MAGNITUDE))  # a negative one's magnitude is inverted
-        keys[i] = _MAGNITUDE if np.int32(b & _MAGNITUDE) > _INF_BITS else key
+        keys[i] = _key(bits[i])
 
 
 def _keys(x: F32Array) -> NDArray[np.int32]:
@@ -64,6 +69,27 @@ def highest(x: F32Array, count: int) -> NDArray[np.int64]:
     return np.ascontiguousarray(order[:, :count][:, ::-1])
 
 
+@compiled
+def _largest(bits: NDArray[np.int32], top: NDArray[np.int32]) -> None:
+    rows, columns = bits.shape
+    count = top.shape[1]
+    for r in range(rows):
+        for s in range(count):
+            top[r, s] = np.int32(~_MAGNITUDE)  # less than any key
+        for c in range(columns):
+            key = _key(bits[r, c])
+            s = count - 1
+            if key > top[r, s]:  # which few elements are, so that the rest of the loop costs nothing
+                while s > 0 and key > top[r, s - 1]:
+                    top[r, s] = top[r, s - 1]
+                    s -= 1
+                top[r, s] = key
+        for s in range(count):
+            key = top[r, s]
+            number = np.int32(key ^ np.int32(np.int32(key >> _SIGN_SHIFT) & _MAGNITUDE))
+            top[r, s] = _NAN_BITS if key == _MAGNITUDE else number
+
+
 def largest(x: F32Array) -> F32Array:
     """Return the eight largest elements of each row, descending.
 
@@ -75,12 +101,9 @@ def largest(x: F32Array) -> F32Array:
     """
     if wide.is_wide(x):
         return wide.largest(x, COUNT)
-    keys = _keys(x)
-    if keys.shape[1] > COUNT:
-        keys = np.partition(keys, keys.shape[1] - COUNT, axis=1)[:, -COUNT:]
-    keys = np.sort(keys, axis=1)[:, ::-1]
-    top = np.where(keys == _MAGNITUDE, _NAN_BITS, keys ^ ((keys >> np.int32(31)) & _MAGNITUDE))
-    return np.ascontiguousarray(top).view(np.float32)
+    top = np.empty((len(x), COUNT), _BITS)
+    _largest(plain(x).view(_BITS), top)
+    return top.view(np.float32)
 
 
 @compiled
