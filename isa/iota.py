@@ -18,7 +18,6 @@ from neurosim.dtypes import int32
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
 from neurosim.instruction import In, Instruction, Out, Tile, emit
-from neurosim.numerics import convert
 from neurosim.work import Lanewise, Work
 
 
@@ -49,7 +48,7 @@ class Iota(Instruction, mnemonic="iota", engines=(Engine.gpsimd,)):
             limits = np.iinfo(dtype.numpy)
             lanes.put_bits(self.dst, np.clip(values.astype(np.int64), limits.min, limits.max).astype(dtype.numpy))
         else:
-            lanes.put(self.dst, convert.widen(values, int32))
+            lanes.put(self.dst, values.astype(np.float32))
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream out."""

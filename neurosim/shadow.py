@@ -133,6 +133,10 @@ class WideLanes(Lanes):
                 self._registers[key] = super().registers(kind).astype(np.float64)
         return self._registers[key]
 
+    def fill_registers(self, kind: str, bits: np.uint32) -> None:
+        """Fill the registers' float64 with a word, which is a NaN where it is one as float32."""
+        self.registers(kind).view(np.uint32).fill(bits)
+
     def words(self, kind: str) -> npt.NDArray[np.uint32]:
         """Return a copy of engine registers' words."""
         return super().words(kind).copy()

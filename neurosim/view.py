@@ -237,8 +237,8 @@ class NkiTensor(NoOperators):
 
     def array(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes: shape and dtype of this tensor."""
-        storage = self.allocation.storage
-        if self._array is None or self._over is not storage.held:
+        array, storage = self._array, self.allocation.storage
+        if array is None or self._over is not storage.held:
             size, axis, start = self.dtype.size_bytes, self._partition_axis, self.offset_bytes
             strides = [step * size for step in self._steps]
             if axis >= 0:
@@ -246,17 +246,17 @@ class NkiTensor(NoOperators):
                 strides[axis] = self._steps[axis] * row
                 start += (self.allocation.base_partition + self._start_partition) * row
             self._over = storage.buffer
-            self._array = np.ndarray(self.shape, self.dtype.numpy, self._over, start, strides)
-        return self._array
+            array = self._array = np.ndarray(self.shape, self.dtype.numpy, self._over, start, strides)
+        return array
 
     def lanes(self) -> Array:
         """Return the elements as [partitions, free elements]: a view where the layout allows, else a copy."""
-        array = self.array()
+        array = self._array  # None of a view that gathers
+        if array is None or self._over is not self.allocation.storage.held:
+            array = self.array()
         if self._partition_axis > 0:
             array = np.moveaxis(array, self._partition_axis, 0)
-        if len(self.shape) == 2:
-            return array
-        return array.reshape(self.partitions, -1)
+        return array if len(self.shape) == 2 else array.reshape(self.partitions, -1)
 
     def is_injective(self) -> bool:
         """Return whether no two indices reach the same element, as a written operand must be."""

@@ -34,7 +34,6 @@ IDENTITY: Final = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": n
 MAXIMUM: Final = Operator("maximum")
 """The one reduction of instructions that select."""
 
-_BITS: Final = np.dtype(np.uint32)
 _UNKNOWN: Final = np.uint32(0x7FA00000)
 """Bits that mark a register of unknown content: a NaN that no operator makes, since theirs is 0x7FC00000."""
 
@@ -124,7 +123,7 @@ def taint(lanes: Lanes, *tiles: Any, where: Mask | None = None) -> None:
 
 def forget(lanes: Lanes) -> None:
     """Leave the registers unknown: "even when reduce_cmd is set to idle, the accumulator state may be modified"."""
-    lanes.registers(ACCUMULATOR).view(_BITS).fill(_UNKNOWN)
+    lanes.fill_registers(ACCUMULATOR, _UNKNOWN)
 
 
 def reduced_holes(mask: Mask, reduce_res: Tile | None) -> Holes:

@@ -213,6 +213,10 @@ class Lanes:
         """Return engine registers, one float32 per partition, to read and write in place."""
         return self._kernel.registers(kind, self.engine).floats
 
+    def fill_registers(self, kind: str, bits: np.uint32) -> None:
+        """Fill all engine registers of one kind with a word."""
+        self._kernel.registers(kind, self.engine).words.fill(bits)
+
     def words(self, kind: str) -> npt.NDArray[np.uint32]:
         """Return engine registers of several words, uint32 [lanes, words], to read and write in place."""
         return self._kernel.registers(kind, self.engine).words
