@@ -97,17 +97,20 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
         return f"sendrecv(pipe_id={self.pipe_id})"
 
     def perform(self, visits: Sequence[Visit]) -> None:
-        """Read both, then write both."""
+        """Check that the tiles are alike, and exchange them with what is known of them."""
         tiles = [f"{visit.call.src.dtype}{list(visit.call.src.shape)}" for visit in visits]
         differ(visits, "tiles", tiles)
         differ(visits, "dma_engine", [visit.call.dma_engine for visit in visits])
-        sent = [fine.copied(visit.call.src) for visit in visits] if visits[0].kernel.values else []
-        for index, visit in enumerate(visits):
-            other = visits[-1 - index]
-            dst = visit.call.dst
-            if sent:
-                fine.paste(dst, sent[-1 - index])
-            visit.call._mark(dst, other.holes.get("src"), other.origin)
+        if visits[0].kernel.values:
+            self.exchange([visit.call for visit in visits])
+        for visit, other in zip(visits, reversed(visits), strict=True):
+            visit.call._mark(visit.call.dst, other.holes.get("src"), other.origin)
+
+    def exchange(self, calls: Sequence[SendRecv]) -> None:
+        """Read both, then write both."""
+        sent = [fine.copied(call.src) for call in calls]
+        for call, tile in zip(calls, reversed(sent), strict=True):
+            fine.paste(call.dst, tile)
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """A transfer once both have met, or a handshake that carries the tile."""

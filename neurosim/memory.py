@@ -334,9 +334,9 @@ class SharedWrites:
             other had left them: first and last-plus-one of each run of such bytes, one after the other, ascending.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: dict[tuple[int, str], tuple[int, ...]] | None = None) -> None:
         self.silent: set[int] = set()
-        self.rows: dict[tuple[int, str], tuple[int, ...]] = {}
+        self.rows = {} if rows is None else rows
         self.disputed: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
         self._writers: dict[int, int] = {}  # by storage, who wrote last since the last meeting
         self._left: dict[int, tuple[Storage, Bytes]] = {}  # by storage, what the one who wrote first left

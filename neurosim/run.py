@@ -380,7 +380,8 @@ def _fresh(
             if options.spills is None:
                 raise
             program.notes[SPILLS] = options.spills(error)
-        check_races(program, kernel.writes if options.values else None)
+        if check_races(program, kernel.writes if options.values else None):
+            seen.note("whether its cores race depends on what they write")
         arguments.check_overlaps()
         collected = outputs(
             returned, kernel, name, arguments.kind, options.partial_outputs, None if precise else float32_of

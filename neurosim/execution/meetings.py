@@ -7,13 +7,14 @@ before the records of all its members. What is read is read when all have arrive
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from neurosim.engines import Engine
 from neurosim.errors import IllegalOperand
+from neurosim.execution import seen
 from neurosim.execution.calls import label_of
 from neurosim.execution.handle import NkiInstruction
 from neurosim.execution.interning import Known
@@ -75,8 +76,11 @@ class Meeting(Instruction):
     def perform(self, visits: Sequence[Visit]) -> None:
         """Carry it out for all cores. ``visits`` are in the order of cores."""
 
+    def exchange(self, calls: Sequence[Any]) -> None:
+        """Move values between the cores. ``calls`` are what each core issued, in the order of cores."""
+
     def execute(self, lanes: Lanes) -> None:
-        """Nothing: :meth:`perform` does it, for all cores at once."""
+        """Nothing: :meth:`exchange` does it, for all cores at once."""
 
     def _lanes(self, kernel: Kernel, engine: Engine) -> None:
         """Return None: nothing is executed before all are there, not even alone."""
@@ -91,6 +95,8 @@ class Meeting(Instruction):
         label = label_of(self)
         stack = kernel.stack(caller)
         slots, holes, origin = self._take(kernel, tensors)
+        if holes:
+            seen.note(f"{self.mnemonic} reads memory that was written in part")
         visit = Visit(
             self,
             kernel,
@@ -117,11 +123,21 @@ class Meeting(Instruction):
     def _meet(self, visits: Sequence[Visit]) -> None:
         self.perform(visits)
         for visit in visits:
+            visit.kernel.writers.extend(_at_addresses(visit.call))
             visit.record = visit.kernel.record(visit.signature, visit.slots, visit.label, visit.stack)
         if len(visits) > 1:
             kernel = visits[0].kernel
             kernel.writes.meet(len(kernel.program.meetings))
             kernel.program.meetings.append((visits[0].record, len(visits)))
+
+
+def _at_addresses(call: Instruction) -> Iterator[int]:
+    """Yield the numbers of the tensors with an address that an instruction writes."""
+    for name, operand in call.declared():
+        if operand is not None and operand.is_written:
+            allocation = getattr(call, name).allocation
+            if allocation.storage.is_plane:
+                yield allocation.index
 
 
 def differ(visits: Sequence[Visit], what: str, values: Sequence[object]) -> None:

@@ -22,8 +22,6 @@ def recorded(kernel: Kernel, returned: Any, inputs: int) -> Recording:
         Unreplayable: what it did cannot be done again from its record alone.
     """
     program = kernel.program
-    if kernel.grid.cores > 1:
-        raise Unreplayable("it runs on several cores")
     if program.trips:
         raise Unreplayable("it has loops on the device")
     try:

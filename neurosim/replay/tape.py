@@ -23,6 +23,7 @@ from neurosim.chip import Chip
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
+from neurosim.execution.meetings import Meeting
 from neurosim.execution.operands import Operand
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel
@@ -47,21 +48,26 @@ class _Step:
     """One record, ready to execute.
 
     Attributes:
-        instruction, engine, operands: what executes, where, on which tensors.
+        core, engine, instruction, operands: what executes, where, on which tensors.
         admits: whether it looks at what memory has been through before it executes.
+        is_meeting: whether cores meet here, and the first of them executes for all.
         marks: the operands whose shadow is kept and that it writes.
         detached: inputs that it writes, which are the caller's bytes until then.
         taken, given: storages whose bytes are first used here, and last.
+        calls: of a meeting's first record, what all cores issued, in their order; none of the others.
     """
 
-    instruction: Instruction
+    core: int
     engine: Engine
+    instruction: Instruction
     operands: list[tuple[str, NkiTensor, Operand]]
     admits: bool
+    is_meeting: bool
     marks: list[NkiTensor]
     detached: list[Storage]
     taken: list[Storage]
     given: list[Storage]
+    calls: list[Meeting]
 
 
 class _Inputs(Kernel):
@@ -107,7 +113,7 @@ class Tape:
         self._program, self._chip, self._classes = program, chip, classes
         self._constants, self._blank = constants, blank
         self._writers = iter(writers)
-        self._owners: dict[int, Allocation] = {}
+        self._owners: dict[tuple[int, int], Allocation] = {}
         self._planes = {number for number, info in enumerate(program.storages) if info.role == "plane"}
         self._allocations = [self._allocation(number) for number in range(len(program.storages))]
         self._tensors: dict[tuple[int, ...], NkiTensor] = {}
@@ -117,20 +123,32 @@ class Tape:
         self._owners.clear()
         if next(self._writers, None) is not None:
             raise Unreplayable("more tensors with an address were written than the record has")
+        for begin, count in program.meetings:
+            calls = [step.instruction for step in self._steps[begin : begin + count]]
+            self._steps[begin].calls = [call for call in calls if isinstance(call, Meeting)]
         self._find_lifetimes()
 
     def _find_lifetimes(self) -> None:
         first: dict[int, int] = {}
         last: dict[int, int] = {}
+        begins, ends = self._spans()
         for index, step in enumerate(self._steps):
             for _, tensor, _ in step.operands:
                 number = tensor.allocation.storage.id
-                first.setdefault(number, index)
-                last[number] = index
+                first.setdefault(number, begins.get(index, index))
+                last[number] = ends.get(index, index)
         for number, allocation in enumerate(self._allocations):
             if number in first and allocation.role != "input":
                 self._steps[first[number]].taken.append(allocation.storage)
                 self._steps[last[number]].given.append(allocation.storage)
+
+    def _spans(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the first and the last record of each meeting, by each of its records: it is carried out as one."""
+        meetings = [range(first, first + count) for first, count in self._program.meetings]
+        return (
+            {index: meeting[0] for meeting in meetings for index in meeting},
+            {index: meeting[-1] for meeting in meetings for index in meeting},
+        )
 
     def kernel(self) -> Kernel:
         """Return a run to adopt arguments in and to take outputs from."""
@@ -151,7 +169,8 @@ class Tape:
         for number in outputs:
             if self._allocations[number].role != "input":
                 self._allocations[number].storage.renew(None, WRITTEN)
-        shared = {engine: Lanes(kernel, engine) for engine in Engine}
+        cores = [kernel, *(kernel.beside(core) for core in range(1, max(self._program.cores, default=0) + 1))]
+        shared = [{engine: Lanes(core, engine) for engine in Engine} for core in cores]
         make = kernel.lanes
         for step in self._steps:
             for storage in step.taken:
@@ -161,10 +180,13 @@ class Tape:
                     storage.renew(kept.pop() if kept else None, state, borrowed=False)
             for storage in step.detached:
                 storage.detach()
-            lanes = shared[step.engine] if make is None else make(kernel, step.engine)
+            lanes = shared[step.core][step.engine] if make is None else make(cores[step.core], step.engine)
             if step.admits:
                 step.instruction.admit(lanes)
-            lanes.run(step.instruction, step.operands)
+            if not step.is_meeting:
+                lanes.run(step.instruction, step.operands)
+            elif step.calls:
+                step.calls[0].exchange(step.calls)
             for tensor in step.marks:
                 tensor.allocation.storage.mark(tensor, step.instruction.state_written)
                 if tensor.allocation.is_planed:
@@ -207,7 +229,9 @@ class Tape:
         if owner is None:
             raise Unreplayable("fewer tensors with an address were written than the record has")
         return (
-            self._owners.setdefault(owner, replace(home, index=owner, role="plane")) if home.storage.is_plane else home
+            self._owners.setdefault((storage, owner), replace(home, index=owner, role="plane"))
+            if home.storage.is_plane
+            else home
         )
 
     def _tensor(self, signature: int, role: int, pattern: Pattern, storage: int, offset_bytes: int) -> NkiTensor:
@@ -241,12 +265,15 @@ class Tape:
         instruction, operands = form.made(tensors)
         written = [tensor for _, tensor, operand in operands if operand.access is not Access.READ]
         return _Step(
-            instruction,
+            program.cores[index],
             form.signature.engine,
+            instruction,
             operands,
             form.admits,
+            isinstance(instruction, Meeting),
             [tensor for tensor in written if tensor.buffer is Memory.psum],
             [tensor.allocation.storage for tensor in written if tensor.allocation.role == "input"],
+            [],
             [],
             [],
         )

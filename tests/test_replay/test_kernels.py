@@ -12,7 +12,6 @@ from neurosim.record.listing import listing
 from neurosim.shell.loading import load_kernel, load_module, packaged_kernel
 
 mutants = load_module(Path(__file__).parents[1] / "mutations" / "mutants.py")
-ON_CORES = "sharded_rmsnorm.py:sharded_rmsnorm[2]"
 
 
 def load(target):
@@ -34,7 +33,7 @@ def bits(outputs):
     return outputs.dtype, outputs.shape, outputs.tobytes()
 
 
-@pytest.mark.parametrize("target", [target for target in mutants.LAUNCHES if target != ON_CORES])
+@pytest.mark.parametrize("target", mutants.LAUNCHES)
 def test_a_replay_is_a_run(target):
     kernel = load(target)
     arrays, options = mutants.LAUNCHES[target]
@@ -58,13 +57,6 @@ def test_without_values_nothing_is_executed(target):
     assert [result.replayed for result in results] == [False, True]
     assert results[0].outputs == results[1].outputs
     assert listing(results[1].program) == listing(results[0].program)
-
-
-def test_several_cores_run_anew():
-    arrays, options = mutants.LAUNCHES[ON_CORES]
-    results = [neurosim.simulate(load(ON_CORES))(*arrays, **options) for _ in range(2)]
-    assert [result.replayed for result in results] == [False, False]
-    assert results[1].unreplayable == "it runs on several cores"
 
 
 @pytest.mark.parametrize("options", [{"precise": False}, {"rounding": "stochastic", "rounding_seed": 7}])
