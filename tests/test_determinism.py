@@ -175,7 +175,13 @@ def check_on_small_kernels(reference, environment, threads):
     assert used == threads
 
 
-@pytest.mark.parametrize("name", TOGETHER)
+#: Compiled anew, as no other test asks for such code.
+ANEW = "two threads, any CPU, bounds checks"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == ANEW else ()) for name in TOGETHER]
+)
 def test_same_bytes_on_small_kernels(small_reference, name):
     """J1, G7, G8: threads, hash seeds, the compiler, its target and its checks change nothing."""
     check_on_small_kernels(small_reference, *TOGETHER[name])

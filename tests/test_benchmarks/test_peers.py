@@ -25,6 +25,7 @@ def rows_of(*options):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_rows_ratios_plot_and_process(tmp_path):
     found, picture = tmp_path / "rows.json", tmp_path / "rows.png"
     command = json.dumps({"matmul bfloat16": f"{sys.executable} -c 1"})

@@ -214,6 +214,7 @@ def test_public_kernels_come_from_a_folder(tmp_path):
     assert run_row(row, "public", tmp_path).why_not == ""
 
 
+@pytest.mark.slow
 def test_the_script(tmp_path):
     pytest.importorskip("matplotlib")
     json_file, plot = tmp_path / "rows.json", tmp_path / "plot.svg"
