@@ -429,7 +429,7 @@ class Kernel:
         outer = self._repeated
         self._inside.append(body)
         for allocation in body.tensors:
-            allocation.storage.mark(whole(allocation), UNWRITTEN)
+            self._begin_trip(allocation)
         try:
             for stack, action in body.actions:
                 self._repeated = stack
@@ -437,6 +437,17 @@ class Kernel:
         finally:
             self._repeated = outer
             self._inside.pop()
+
+    def _begin_trip(self, allocation: Allocation) -> None:
+        """Let a trip find a tensor of its body unwritten; on the chip it takes its space anew, with its first write.
+
+        From its last access in a trip to its first write in the next one, other tiles of the body may be there:
+        nki-library's ``moe_cte`` (implementation 2) fits only so.
+        """
+        storage = allocation.storage
+        if allocation.role == "tile" and allocation.memory.is_on_chip and not storage.is_all(UNWRITTEN):
+            self._add_storage(storage, self.program.storages[storage.id])
+        storage.mark(whole(allocation), UNWRITTEN)
 
     def is_outside(self, allocation: Allocation) -> bool:
         """Return whether a tensor was allocated before the body of a loop on the device that this is in."""
