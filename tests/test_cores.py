@@ -42,6 +42,11 @@ HALVES, exchange, on_two, swapped, tile = (
 )
 
 
+def run(halves):
+    """Run ``swapped`` on both cores anew: a replay has no threads."""
+    return neurosim.simulate(swapped, replay=False)[2](halves).outputs
+
+
 # -- launching --------------------------------------------------------------------------------------------------------
 
 
@@ -345,7 +350,7 @@ def test_a_run_within_a_run_of_two_cores():
     results = []
 
     def body(x, array):
-        results.append(neurosim.simulate(swapped[2])(array).outputs)
+        results.append(run(array))
 
     on_two(lambda x: body(x, HALVES), HALVES)
     assert len(results) == 2
@@ -357,7 +362,7 @@ def test_runs_on_several_threads_do_not_disturb_each_other():
     found = {}
 
     def work(number):
-        found[number] = neurosim.simulate(swapped[2])(HALVES + number).outputs
+        found[number] = run(HALVES + number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -428,7 +433,7 @@ def test_an_error_on_one_core_ends_both(core, before):
     assert caught.value.__notes__ == [f"on core {core}"]
     assert "body" in [entry.name for entry in caught.traceback]
     assert reached == []
-    np.testing.assert_array_equal(swapped[2](HALVES), HALVES[::-1])
+    np.testing.assert_array_equal(run(HALVES), HALVES[::-1])
     with pytest.raises(neurosim.errors.KernelError, match="outside of a kernel"):
         nl.program_id()
 
@@ -500,7 +505,7 @@ def test_an_interrupt_of_the_caller_ends_the_core_that_runs(swallows):
         patch.setattr(Cores, "run", interruptible)
         with pytest.raises(Interrupted):
             on_two(body, HALVES)
-    np.testing.assert_array_equal(swapped[2](HALVES), HALVES[::-1])
+    np.testing.assert_array_equal(run(HALVES), HALVES[::-1])
 
 
 def test_a_thread_that_ends_slowly_is_not_interrupted(monkeypatch):
@@ -514,7 +519,7 @@ def test_a_thread_that_ends_slowly_is_not_interrupted(monkeypatch):
             ended.append(me)
 
     monkeypatch.setattr(Cores, "_hand_over", slow)
-    np.testing.assert_array_equal(swapped[2](HALVES), HALVES[::-1])
+    np.testing.assert_array_equal(run(HALVES), HALVES[::-1])
     assert ended == [1]
 
 
