@@ -90,21 +90,23 @@ class Columns:
 
 
 def free(program: Program, wanted: Callable[[Signature], bool]) -> Bools:
-    """Return, by record, whether its signature is wanted, and neither a block nor an edge of the kernel holds it."""
+    """Return, by record, whether its signature is wanted, and neither a block nor an edge of the kernel holds it.
+
+    Nor does a loop on the device: all trips are one code, and what holds in one of them may not hold in another.
+    """
     signatures = np.array(program.signature_ids, dtype=np.int64)
     result: Bools = np.array([wanted(signature) for signature in program.signatures], dtype=bool)[signatures]
-    result &= np.array(program.blocks, dtype=np.int64) < 0
+    for holders in (program.blocks, program.trip_ids):
+        result &= np.array(holders, dtype=np.int64) < 0
     if program.edges:
         result[np.array(program.edges, dtype=np.int64).reshape(-1)] = False
     return result
 
 
-def alike(program: Program) -> tuple[Ints, Ints, Ints]:
-    """Return, by record, what two that do the same have in common: signature, core, trip of loops on the device."""
-    signatures, cores, trips = (
-        np.array(column, dtype=np.int64) for column in (program.signature_ids, program.cores, program.trip_ids)
-    )
-    return signatures, cores, trips
+def alike(program: Program) -> tuple[Ints, Ints]:
+    """Return, by record, what two that do the same have in common: signature, core."""
+    signatures, cores = (np.array(column, dtype=np.int64) for column in (program.signature_ids, program.cores))
+    return signatures, cores
 
 
 def named(*columns: Ints) -> Ints:

@@ -7,9 +7,9 @@ its input into one tile takes 3.8 ms, where waiting for that tile would take 10.
 
 A write begins a new tile where it covers all that is ever accessed of the old one, and where nothing of the old one
 goes into it in the same instruction. Left alone are tensors with an address, which the kernel placed, tiles that
-several cores access, and those that several trips of a loop on the device access: all trips are one code. So are tiles
-in PSUM: a product that goes through a single PSUM tile was measured as slow as its source says (366 µs on trn2, where
-tiles of its own would make 253 µs).
+several cores access, and those that loops on the device access: all trips are one code. So are tiles in PSUM: a product
+that goes through a single PSUM tile was measured as slow as its source says (366 µs on trn2, where tiles of its own
+would make 253 µs).
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def _in_place(columns: Columns, rows: Ints, storage: Ints) -> Bools:
 
 
 def _is_private(program: Program, records: Ints, starts: Ints) -> Bools:
-    """Return, by tile, whether one core accesses it, and within one trip of the loops on the device."""
-    result = np.ones(len(starts), dtype=bool)
-    for column in (program.cores, program.trip_ids):
-        values = np.array(column, dtype=np.int64)[records]
-        result &= np.minimum.reduceat(values, starts) == np.maximum.reduceat(values, starts)
-    return result
+    """Return, by tile, whether one core accesses it, and no loop on the device."""
+    cores, trips = (np.array(column, dtype=np.int64)[records] for column in (program.cores, program.trip_ids))
+    is_of_one_core: Bools = np.minimum.reduceat(cores, starts) == np.maximum.reduceat(cores, starts)
+    return is_of_one_core & (np.maximum.reduceat(trips, starts) < 0)
