@@ -183,3 +183,17 @@ def test_sums_that_find_no_room_in_sbuf_go_on_to_hbm():
     assert traffic is not None
     assert traffic.psum == Traffic(2 * BANK, 0)
     assert traffic.sbuf.read_bytes == BANK
+
+
+@pytest.mark.parametrize("order", ["reorder", "compiler"])
+def test_no_dma_overtakes_another_on_its_engine_where_tiles_are_moved(recorded, order):
+    program, chip = recorded
+    made = program.copy()
+    spill(made, chip)
+    (timeline,) = time(made, chip, schedule=order).values()
+    signatures = [made.signatures[number] for number in made.signature_ids]
+    moves = [i for i, signature in enumerate(signatures) if isinstance(signature.work[0], Transfer)]
+    for engine in {signatures[i].engine for i in moves}:
+        starts = [int(timeline.start_ps[i]) for i in moves if signatures[i].engine == engine]
+        assert len(starts) > 1
+        assert starts == sorted(starts)

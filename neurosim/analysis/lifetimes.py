@@ -29,6 +29,9 @@ from neurosim.versions import NKI_0_1
 
 Ints = NDArray[np.int64]
 
+SPILL: Final = "spill"
+"""Parameter of an instruction that moves a tile that has no room; true where the tile leaves."""
+
 SPILLS: Final = "Capacity"
 """Key of the note on a program whose tiles do not fit: its space has no limit here, and says so."""
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.analysis.lifetimes import moves_to_fit
+from neurosim.analysis.lifetimes import SPILL, moves_to_fit
 from neurosim.analysis.spills import Move, Traffic, traffic_of
 from neurosim.chip import Chip
 from neurosim.engines import Engine, Memory
@@ -137,7 +137,7 @@ def _copy(info: StorageInfo, leaves: bool) -> Signature:
     output, read = (Stream(info.dtype, memory, size_bytes, contiguous=True) for memory in (target, source))
     engines = frozenset({Engine.vector, Engine.scalar})
     work = Lanewise("copy", elements, (read,), output)
-    return Signature("tensor_copy", patterns, (("spill", leaves),), Engine.vector, engines, (work,))
+    return Signature("tensor_copy", patterns, ((SPILL, leaves),), Engine.vector, engines, (work,))
 
 
 def _dma(info: StorageInfo, chip: Chip, leaves: bool) -> Signature:
@@ -158,7 +158,7 @@ def _dma(info: StorageInfo, chip: Chip, leaves: bool) -> Signature:
     descriptors, descriptor_bytes = info.partitions * pieces, -(-info.row_bytes // pieces)
     work = Transfer(descriptors, descriptor_bytes, size_bytes, size_bytes, source, target, generation)
     engine = Engine.scalar if leaves else Engine.sync
-    return Signature("dma_copy", patterns, (("spill", leaves),), engine, frozenset({engine}), (work,))
+    return Signature("dma_copy", patterns, ((SPILL, leaves),), engine, frozenset({engine}), (work,))
 
 
 def _renamed(storages: Ints, records: Ints, back: _Back) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.analysis.dependences import Dependence, Operands, dependences
-from neurosim.analysis.lifetimes import SPILLS, check_capacity, lifetimes, peak_bytes, sizes_side_by_side
+from neurosim.analysis.lifetimes import SPILL, SPILLS, check_capacity, lifetimes, peak_bytes, sizes_side_by_side
 from neurosim.chip import Chip
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
@@ -121,7 +121,8 @@ def tables_of(
         edge_split=edge_splits,
         **_rows(edge=edge_starts, touch=touch_starts, claim=claim_starts),
     )
-    figures |= {"window": window, "dma_engines": chip.dma.engines, "shares_hbm": len(names) > 1}
+    figures |= {"window": window, "dma_window": 1 if _spills(program) else window}
+    figures |= {"dma_engines": chip.dma.engines, "shares_hbm": len(names) > 1}
     return tuple(names.tolist()), Tables(
         **costs._asdict(),
         records=records,
@@ -169,6 +170,19 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
         ready_ps=records.earliest_ps,
         **columns,
         **dict.fromkeys(("waited_for", "queued_behind", "complete_ps", "arrival_ps", "data_ps", "moved_ps"), -1),
+    )
+
+
+def _spills(program: Program) -> bool:
+    """Return whether a compiler moves tiles to HBM and back, and so lets no DMA overtake another on its engine.
+
+    It adds these DMAs when the order is made and addresses in SBUF are given. Measured: latencies of the baselines of
+    gqa_full and bmm_softmax on both chips (docs/validation.md, "Where it is wrong, and why").
+    """
+    return any(
+        isinstance(work, Transfer) and any(name == SPILL for name, _ in signature.parameters)
+        for signature in program.signatures
+        for work in signature.work
     )
 
 

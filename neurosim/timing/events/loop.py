@@ -79,6 +79,12 @@ def _meet(tables: Tables, record: int, time_ps: int, reason: int, by: int) -> No
 
 
 @inlined
+def _window(tables: Tables, queue: int) -> int:
+    """Return how many records an engine may look at for one of a DMA queue, or of none (-1)."""
+    return _int64(tables.totals[0].dma_window if queue >= 0 else tables.totals[0].window)
+
+
+@inlined
 def _enqueue(tables: Tables, record: int) -> None:
     """Let a record wait, for its time and for its engine."""
     mine = tables.records[record]
@@ -90,7 +96,7 @@ def _enqueue(tables: Tables, record: int) -> None:
     unit = tables.units[mine.unit]
     push(tables.heap, unit.future_first, unit.future_size, mine.ready_ps, record)
     unit.future_size += 1
-    if mine.position - unit.head < tables.totals[0].window:
+    if mine.position - unit.head < _window(tables, tables.groups[mine.group].queue):
         unit.wake_ps = min(unit.wake_ps, max(mine.ready_ps, unit.next_ps))
 
 
@@ -129,7 +135,7 @@ def _room(tables: Tables, number: int) -> tuple[int, int]:
 @inlined
 def _choose(tables: Tables, number: int, time_ps: int) -> int:
     """Return the record that an engine takes now; -1 if there is none, and then find out when to look again."""
-    heap, unit, window = tables.heap, tables.units[number], tables.totals[0].window
+    heap, unit = tables.heap, tables.units[number]
     while unit.future_size > 0 and heap[unit.future_first].key <= time_ps:
         record = heap[unit.future_first].entry
         pop(heap, unit.future_first, unit.future_size)
@@ -149,7 +155,7 @@ def _choose(tables: Tables, number: int, time_ps: int) -> int:
         record = heap[group.first].entry
         if record != first_record:
             mine = tables.records[record]
-            if mine.position - unit.head >= window or mine.epoch != epoch:
+            if mine.position - unit.head >= _window(tables, group.queue) or mine.epoch != epoch:
                 continue
             if group.table >= 0 and group.table != unit.table:
                 continue  # only the first in program order may change the table

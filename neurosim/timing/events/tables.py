@@ -112,11 +112,11 @@ MOVE: Final = _columns("record engine count", "start_ps end_ps held_ps")
 """A transfer on ``count`` DMA engines from ``engine`` on; ``held_ps`` waited for HBM."""
 
 TOTALS: Final = _columns(
-    "window dma_engines shares_hbm events_first events ops moves spans",
+    "window dma_window dma_engines shares_hbm events_first events ops moves spans",
     "table_load_ps meeting_ps window_ps slow_ppm latency_ps up down",
 )
-"""One row: how many records an engine may look at, figures of the chip (the last five are those of
-:class:`neurosim.timing.laws.Throttle`), and how many rows of other tables are used."""
+"""One row: how many records an engine may look at, and at how many for a DMA, figures of the chip (the last five are
+those of :class:`neurosim.timing.laws.Throttle`), and how many rows of other tables are used."""
 
 
 class Tables(NamedTuple):
