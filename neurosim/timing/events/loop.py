@@ -81,7 +81,8 @@ def _meet(tables: Tables, record: int, time_ps: int, reason: int, by: int) -> No
 @inlined
 def _window(tables: Tables, queue: int) -> int:
     """Return how many records an engine may look at for one of a DMA queue, or of none (-1)."""
-    return _int64(tables.totals[0].dma_window if queue >= 0 else tables.totals[0].window)
+    window: int = tables.totals[0].dma_window if queue >= 0 else tables.totals[0].window
+    return window
 
 
 @inlined
