@@ -186,7 +186,7 @@ def test_sums_that_find_no_room_in_sbuf_go_on_to_hbm():
 
 
 @pytest.mark.parametrize("order", ["reorder", "compiler"])
-def test_no_dma_overtakes_another_on_its_engine_where_tiles_are_moved(recorded, order):
+def test_dmas_keep_their_engine_s_order_where_tiles_are_moved(recorded, order):
     program, chip = recorded
     made = program.copy()
     spill(made, chip)
