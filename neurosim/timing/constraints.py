@@ -176,8 +176,8 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
 def _spills(program: Program) -> bool:
     """Return whether a compiler moves tiles to HBM and back, and so triggers each DMA in its engine's program order.
 
-    *Assumed*: it adds these DMAs when the order is made and addresses in SBUF are given. Measured: latencies of the baselines of
-    gqa_full and bmm_softmax on both chips (docs/validation.md, "Where it is wrong, and why").
+    *Assumed*: it adds these DMAs when the order is made and addresses in SBUF are given. Measured: latencies of the
+    baselines of gqa_full and bmm_softmax on both chips (docs/validation.md, "Where it is wrong, and why").
     """
     return any(
         isinstance(work, Transfer) and any(name == SPILL for name, _ in signature.parameters)
