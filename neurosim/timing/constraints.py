@@ -121,8 +121,7 @@ def tables_of(
         edge_split=edge_splits,
         **_rows(edge=edge_starts, touch=touch_starts, claim=claim_starts),
     )
-    figures |= {"window": window, "dma_window": 1 if _spills(program) else window}
-    figures |= {"dma_engines": chip.dma.engines, "shares_hbm": len(names) > 1}
+    figures |= {**_windows(program, window), "dma_engines": chip.dma.engines, "shares_hbm": len(names) > 1}
     return tuple(names.tolist()), Tables(
         **costs._asdict(),
         records=records,
@@ -173,17 +172,18 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
     )
 
 
-def _spills(program: Program) -> bool:
-    """Return whether a compiler moves tiles to HBM and back, and so triggers each DMA in its engine's program order.
+def _windows(program: Program, window: int) -> dict[str, int]:
+    """Return among how many records an engine chooses, and for a DMA: its next one alone where tiles have to be moved.
 
-    *Assumed*: it adds these DMAs when the order is made and addresses in SBUF are given. Measured: latencies of the
+    *Assumed*: a compiler adds these DMAs when the order is made and addresses in SBUF are given. Measured: latencies of the
     baselines of gqa_full and bmm_softmax on both chips (docs/validation.md, "Where it is wrong, and why").
     """
-    return any(
+    spills = any(
         isinstance(work, Transfer) and any(name == SPILL for name, _ in signature.parameters)
         for signature in program.signatures
         for work in signature.work
     )
+    return {"window": window, "dma_window": 1 if spills else window}
 
 
 def _unit_table(starts: Ints, group_starts: Ints, window_ps: int) -> Table:
