@@ -175,8 +175,8 @@ def _record_table(program: Program, records: _Records, **columns: Ints) -> Table
 def _windows(program: Program, window: int) -> dict[str, int]:
     """Return among how many records an engine chooses, and for a DMA: its next one alone where tiles have to be moved.
 
-    *Assumed*: a compiler adds these DMAs when the order is made and addresses in SBUF are given. Measured: latencies of the
-    baselines of gqa_full and bmm_softmax on both chips (docs/validation.md, "Where it is wrong, and why").
+    *Assumed*: a compiler adds these DMAs when the order is made and addresses in SBUF are given. Measured: latencies of
+    the baselines of gqa_full and bmm_softmax on both chips (docs/validation.md, "Where it is wrong, and why").
     """
     spills = any(
         isinstance(work, Transfer) and any(name == SPILL for name, _ in signature.parameters)
