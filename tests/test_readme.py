@@ -40,6 +40,7 @@ def test_the_device_file_that_the_readme_shows(tmp_path):
     (tmp_path / "fast.toml").write_text(block("toml", "[chip.name]"), encoding="utf-8")
     fast, usual = neurosim.load_chip(tmp_path / "fast.toml"), neurosim.load_chip("trn2")
     assert (fast.name, fast.dma.engine_gb_per_s) == ("fast", 2 * usual.dma.engine_gb_per_s)
+    assert fast.dma.load_gb_per_s == 2 * usual.dma.load_gb_per_s
     assert fast.tensor == usual.tensor
 
 
