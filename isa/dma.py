@@ -9,15 +9,21 @@ from collections.abc import Iterator
 
 from neurosim.chip import Chip
 from neurosim.datapath.modes import DgeMode, OobMode, member
-from neurosim.datapath.rules import Broken, same_format
+from neurosim.datapath.rules import Broken, same_format, to_one_size
 from neurosim.datapath.streams import transfer
 from neurosim.engines import HBM, Engine, Memory
-from neurosim.errors import IllegalOperand, Unsupported
+from neurosim.errors import Unsupported
 from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.versions import NKI_0_3
 from neurosim.views.indirect import IndirectTensor
 from neurosim.work import Work
+
+_TRIGGERS = (Engine.sync, Engine.scalar)
+_WHO_TRIGGERS = (
+    "pass engine=nisa.engine.sync or engine=nisa.engine.scalar with dge_mode=nisa.dge_mode.hwdge; GpSimd triggers "
+    "without engine=: with dge_mode=nisa.dge_mode.swdge, and whatever converts or gathers"
+)
 
 
 class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.scalar, Engine.gpsimd)):
@@ -26,6 +32,11 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
     Equal dtypes move bits. Different ones go through float32: ``src.dtype`` to float32, float32 to ``dst.dtype``.
     Views with a scalar or vector offset gather and scatter. ``oob_mode`` speaks of their indices: out of bounds they
     raise OutOfBounds, or with ``skip`` their rows are not moved. Static patterns are checked when the view is made.
+
+    Nothing is repeated by itself. The view ``x.broadcast(axis, n)`` repeats an axis of extent 1 ``n`` times, without a
+    copy: ``src=row.broadcast(0, 128)`` with ``row`` [1, n] in HBM fills 128 partitions with it. On chip that works
+    along free axes alone, as engines do not move data between partitions. ``engine=`` chooses between Sync and
+    Scalar as triggers of ``dge_mode.hwdge``; GpSimd triggers ``dge_mode.swdge``.
     """
 
     is_dma = True
@@ -49,7 +60,7 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
             yield Broken(
                 f"dst has {self.dst.size} elements and src has {self.src.size}",
                 (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}"),
-                "slice the larger one to the extent of the smaller",
+                to_one_size(self.dst, self.src),
             )
         yield same_format("dst", self.dst, "src", self.src)
         if self.priority is not None:
@@ -66,6 +77,7 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
                     f"{label}={value!r} is not a nisa.{label}",
                     advice=f"pass one of nisa.{label}: " + ", ".join(entry.name for entry in kind),
                 )
+        yield from self._trigger_rules(chip)
         if self.dge_mode is DgeMode.hwdge and chip.generation < 3:
             yield Broken("dge_mode.hwdge needs NeuronCore-v3 (trn2)", (f"chip {chip.name}",), "use dge_mode.swdge")
         if self.dge_mode is DgeMode.hwdge and self.dst.dtype != self.src.dtype:
@@ -75,8 +87,24 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
                 "view one as the other's dtype with .view(), or leave dge_mode out to convert",
             )
         yield from self._dynamic_rules()
-        if self.engine is not Engine.unknown and self.dge_mode is not DgeMode.hwdge:
-            yield Broken(f"engine={self.engine!r} without dge_mode.hwdge", (), "pass dge_mode=nisa.dge_mode.hwdge")
+
+    def _trigger_rules(self, chip: Chip) -> Iterator[Broken | None]:
+        """Check that ``engine=`` names who triggers hardware descriptors, and nothing else: one message says which."""
+        if self.engine is Engine.unknown:
+            return
+        asked = (
+            f"engine=nisa.engine.{self.engine.name}" if isinstance(self.engine, Engine) else f"engine={self.engine!r}"
+        )
+        if chip.generation < 3:
+            yield Broken(
+                f"{asked} needs hardware descriptors, which NeuronCore-v3 (trn2) is the first to have",
+                (f"chip {chip.name}",),
+                "leave engine= out: GpSimd triggers with dge_mode=nisa.dge_mode.swdge",
+            )
+        if self.engine not in _TRIGGERS:
+            yield Broken(f"{asked} cannot trigger hardware descriptors, which engine= is for", (), _WHO_TRIGGERS)
+        if self.dge_mode is not DgeMode.hwdge:
+            yield Broken(f"{asked} without dge_mode.hwdge", (), _WHO_TRIGGERS)
 
     def _dynamic_rules(self) -> Iterator[Broken | None]:
         if self.dge_mode is DgeMode.none and (self.dst.is_indirect() or self.src.is_indirect()):
@@ -117,11 +145,6 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
             raise Unsupported(
                 f"{self.mnemonic}: priority={self.priority} is not built yet: no figure of the levels is public",
                 advice="leave it out: it changes no value",
-            )
-        if self.engine not in (Engine.unknown, Engine.sync, Engine.scalar):
-            raise IllegalOperand(
-                f"dma_copy: engine={self.engine!r} cannot trigger hardware descriptors",
-                advice="use nisa.engine.sync or nisa.engine.scalar",
             )
         if self.engine is not Engine.unknown:
             return self.engine, frozenset({self.engine})

@@ -14,7 +14,7 @@ from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.datapath.accumulators import accumulate, command_rule, forget, reduced_holes, state, taint
 from neurosim.datapath.modes import ReduceCmd
-from neurosim.datapath.rules import Broken, axes_within, column, dtype_in, same_elements, since
+from neurosim.datapath.rules import Broken, axes_within, column, dtype_in, result_dtype_in, same_elements, since
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
@@ -51,7 +51,7 @@ class Exponential(Instruction, mnemonic="exponential", engines=(Engine.vector,))
         yield same_elements("dst", self.dst, "src", self.src)
         for name, tile in (("dst", self.dst), ("src", self.src)):
             yield axes_within(name, tile, 4)
-        yield dtype_in("dst", self.dst, (*_FLOATS, dtypes.tfloat32, *_INTEGERS))
+        yield result_dtype_in("dst", self.dst, (*_FLOATS, dtypes.tfloat32, *_INTEGERS))
         yield dtype_in("src", self.src, (*_FLOATS, *_INTEGERS, dtypes.uint32))
         yield column("max_value", self.max_value, self.src, (dtypes.float32,))
         yield column("reduce_res", self.reduce_res, self.src, (*_FLOATS, dtypes.tfloat32))

@@ -16,9 +16,9 @@ from neurosim.chip import Chip
 from neurosim.datapath.rules import (
     Broken,
     axes_within,
-    dtype_in,
     elements_within,
     is_number,
+    result_dtype_in,
     same_elements,
     same_partitions,
 )
@@ -88,7 +88,7 @@ class NcFindIndex8(Instruction, mnemonic="nc_find_index8", engines=(Engine.vecto
         yield same_partitions("data", self.data, "vals", self.vals)
         yield elements_within("dst", self.dst, EIGHT, EIGHT, _SLICE)
         yield axes_within("dst", self.dst, 2)
-        yield dtype_in("dst", self.dst, _INDEX)
+        yield result_dtype_in("dst", self.dst, _INDEX)
         yield elements_within("vals", self.vals, EIGHT, EIGHT, _SLICE)
         yield axes_within("vals", self.vals, 3)
         yield elements_within("data", self.data, EIGHT, MOST, _PARTS)
@@ -136,7 +136,7 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
             yield Broken(f"imm {self.imm!r} is not a number", advice="pass a Python number")
         if self.dst_idx is not None:
             yield same_elements("dst_idx", self.dst_idx, "vals", self.vals)
-            yield dtype_in("dst_idx", self.dst_idx, _INDEX)
+            yield result_dtype_in("dst_idx", self.dst_idx, _INDEX)
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, search, replace, round."""

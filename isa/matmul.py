@@ -18,7 +18,7 @@ import numpy as np
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.datapath.modes import Mode
-from neurosim.datapath.rules import Broken, dtype_in, within_bank
+from neurosim.datapath.rules import Broken, dtype_in, result_dtype_in, within_bank
 from neurosim.datapath.streams import stream
 from neurosim.datapath.systolic import (
     accumulate_rule,
@@ -119,7 +119,9 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
             )
         if {tile.dtype for tile in pair} == {dtypes.float8_e4m3, dtypes.float8_e4m3fn}:
             yield Broken(f"{formats}; the two cannot be mixed", numbers, "give both one of the formats")
-        yield dtype_in("dst", self.dst, (dtypes.float32,) if chip.generation < 4 else (dtypes.float32, dtypes.bfloat16))
+        yield result_dtype_in(
+            "dst", self.dst, (dtypes.float32,) if chip.generation < 4 else (dtypes.float32, dtypes.bfloat16)
+        )
 
     def _double_rules(self, chip: Chip) -> Iterator[Broken | None]:
         if chip.generation < 3:

@@ -18,7 +18,7 @@ import numpy as np
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.datapath.blocks import block_rules, scale_rows, scale_rules
-from neurosim.datapath.rules import Broken, access_rules, dtype_in, pattern_depth
+from neurosim.datapath.rules import Broken, access_rules, dtype_in, pattern_depth, result_dtype_in
 from neurosim.datapath.streams import stream
 from neurosim.datapath.systolic import (
     accumulate_rule,
@@ -69,7 +69,7 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
             )
         yield accumulate_rule(self.accumulate)
         yield from tiling_rules(self.tile_position, self.tile_size, chip, by_columns=False)
-        yield dtype_in("dst", self.dst, (dtypes.float32, dtypes.bfloat16))
+        yield result_dtype_in("dst", self.dst, (dtypes.float32, dtypes.bfloat16))
         for name, data, scale in self._pairs():
             yield dtype_in(name, data, dtypes.PACKED)
             yield from block_rules(name, data)

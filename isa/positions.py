@@ -16,7 +16,7 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, dtype_in, same_partitions
+from neurosim.datapath.rules import Broken, dtype_in, result_dtype_in, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
@@ -63,7 +63,7 @@ class NonzeroWithCount(Instruction, mnemonic="nonzero_with_count", engines=(Engi
             what = f"dst has {self.dst.free_elements} elements per partition; src and a count need {count + 1}"
             yield Broken(what, numbers, advice="give dst one column more than src")
         yield dtype_in("src", self.src, _WORDS)
-        yield dtype_in("dst", self.dst, (dtypes.int32,))
+        yield result_dtype_in("dst", self.dst, (dtypes.int32,))
         yield self._is_int32("index_offset", self.index_offset, count)
         yield self._is_int32("padding_val", self.padding_val, 1)
 
@@ -132,7 +132,7 @@ class SequenceBounds(Instruction, mnemonic="sequence_bounds", engines=(Engine.gp
             what = f"dst has {self.dst.free_elements} elements; a start and an end of {count} are {2 * count}"
             yield Broken(what, numbers, f"give it the shape (1, 2, {count})")
         yield dtype_in("segment_ids", self.segment_ids, _WORDS)
-        yield dtype_in("dst", self.dst, _WORDS)
+        yield result_dtype_in("dst", self.dst, _WORDS)
 
     def execute(self, lanes: Lanes) -> None:
         """Cut where neighbours differ; number the cuts."""

@@ -18,7 +18,7 @@ import numpy as np
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.datapath.blocks import block_rules, scale_mask, scale_rows, scale_rules, spread
-from neurosim.datapath.rules import Broken, access_rules, bounding_box, dtype_in, pattern_depth
+from neurosim.datapath.rules import Broken, access_rules, bounding_box, dtype_in, pattern_depth, result_dtype_in
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
@@ -53,7 +53,7 @@ class QuantizeMx(Instruction, mnemonic="quantize_mx", engines=(Engine.vector,)):
         if chip.generation < 4:
             yield Broken("it needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), advice="run it on trn3")
         yield dtype_in("src", self.src, (dtypes.float16, dtypes.bfloat16))
-        yield dtype_in("dst", self.dst, (dtypes.float8_e4m3fn_x4, dtypes.float8_e5m2_x4))
+        yield result_dtype_in("dst", self.dst, (dtypes.float8_e4m3fn_x4, dtypes.float8_e5m2_x4))
         yield from block_rules("src", self.src)
         rows, elements = self.src.partitions, self.src.free_elements
         if (self.dst.partitions, PACK * self.dst.free_elements) != (rows, elements):

@@ -14,7 +14,7 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, column, dtype_in, overflows, since
+from neurosim.datapath.rules import Broken, column, overflows, result_dtype_in, since
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand
@@ -47,7 +47,7 @@ class Rng(_Drawing, Instruction, mnemonic="rng", engines=(Engine.vector, Engine.
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Integers; GpSimd from NeuronCore-v3 on, and in SBUF."""
-        yield dtype_in("dst", self.dst, _INTEGERS)
+        yield result_dtype_in("dst", self.dst, _INTEGERS)
         if self.engine is Engine.gpsimd:
             yield since(3, chip, "use nisa.engine.vector", "engine=gpsimd")
             if self.dst.buffer is Memory.psum:
@@ -78,7 +78,7 @@ class Rand2(_Drawing, Instruction, mnemonic="rand2", engines=(Engine.vector,)):
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """NeuronCore-v4; dtypes that the datapath has; bounds that match."""
         yield since(4, chip, "draw bits with nisa.rng and scale them with nisa.tensor_scalar")
-        yield dtype_in("dst", self.dst, (*_FLOATS8, *_FLOATS, *_INTEGERS))
+        yield result_dtype_in("dst", self.dst, (*_FLOATS8, *_FLOATS, *_INTEGERS))
         yield column("min", self.min, self.dst, (dtypes.float32,))
         yield column("max", self.max, self.dst, (dtypes.float32,))
         if not isinstance(self.min, Tile) and not isinstance(self.max, Tile):

@@ -14,7 +14,7 @@ from neurosim.chip import Chip
 from neurosim.datapath.accumulators import MAXIMUM, RunningMaximum, taint
 from neurosim.datapath.modes import ReduceCmd
 from neurosim.datapath.operators import Operator
-from neurosim.datapath.rules import Broken, column, dtype_in, not_both_in_psum, same_elements
+from neurosim.datapath.rules import Broken, column, dtype_in, not_both_in_psum, result_dtype_in, same_elements
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
@@ -56,7 +56,7 @@ class SelectReduce(RunningMaximum, Instruction, mnemonic="select_reduce", engine
             )
         yield column("on_false", self.on_false, self.dst, None)
         if self.reduce_res is not None:
-            yield dtype_in("reduce_res", self.reduce_res, tuple(dtype for dtype in dtypes.ALL if dtype.is_float))
+            yield result_dtype_in("reduce_res", self.reduce_res, tuple(dtype for dtype in dtypes.ALL if dtype.is_float))
         yield from self.reduce_rules()
 
     def execute(self, lanes: Lanes) -> None:

@@ -93,7 +93,7 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
         ops = (self.op0.name, self.op1.name if self.op1 else None)
         if self.engine is Engine.scalar and (chip.generation < 3 or bits or ops not in _ON_SCALAR):
             yield Broken(
-                f"Scalar cannot run {self.op0!r} then {self.op1!r}",
+                f"Scalar cannot run {self.op0!r}" + (f" then {self.op1!r}" if self.op1 else ""),
                 ("it runs multiply, add, or multiply then add, from NeuronCore-v3 (trn2) on",),
                 "leave engine= out, or use nisa.engine.vector",
             )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, dtype_in, same_elements, same_partitions
+from neurosim.datapath.rules import Broken, dtype_in, result_dtype_in, same_elements, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
@@ -71,8 +71,8 @@ class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
         yield same_partitions("val_dst", self.val_dst, "src", self.src)
         yield same_elements("val_dst", self.val_dst, "idx_dst", self.idx_dst)
         yield dtype_in("src", self.src, (dtypes.bfloat16,))
-        yield dtype_in("val_dst", self.val_dst, (dtypes.bfloat16,))
-        yield dtype_in("idx_dst", self.idx_dst, (dtypes.uint32,))
+        yield result_dtype_in("val_dst", self.val_dst, (dtypes.bfloat16,))
+        yield result_dtype_in("idx_dst", self.idx_dst, (dtypes.uint32,))
         if self.src.partitions % CORE:
             yield Broken(
                 f"src has {self.src.partitions} partitions; it must be a multiple of {CORE}",

@@ -12,6 +12,12 @@ from neurosim.report import units
 from neurosim.timing.causes import NUMBERS
 from neurosim.work import Transfer
 
+_TRIGGERS = (
+    "nisa.dma_copy with dge_mode=nisa.dge_mode.hwdge and engine=nisa.engine.sync or engine=nisa.engine.scalar, "
+    "or with dge_mode=nisa.dge_mode.swdge and no engine=, which is GpSimd"
+)
+_TRIGGERS_BEFORE_V3 = "nisa.dma_copy with dge_mode=nisa.dge_mode.swdge is GpSimd's"
+
 
 def dma_issue(case: Case) -> list[Advice]:
     """Advise where DMAs that are not issued yet hold up the kernel for much of the time: on its critical path."""
@@ -28,7 +34,8 @@ def dma_issue(case: Case) -> list[Advice]:
     text = (
         f"For {case.percent(waited_ps)} of the time the kernel waits until DMAs are issued ({where(found)}): there are "
         f"{len(moved)} of {units.binary(mean_bytes)} in the mean, and a queue of a hardware engine takes one in "
-        f"{interval}. Move more bytes with each, and trigger them from several engines, which have queues of their own."
+        f"{interval}. Move more bytes with each, and trigger them from several engines, which have queues of their "
+        f"own: {_TRIGGERS if case.timeline.chip.generation >= 3 else _TRIGGERS_BEFORE_V3}."
     )
     figures = {"waited_ps": waited_ps, "dmas": len(moved), "mean_bytes": mean_bytes}
     threshold = f"waits for the issue of DMAs on the critical path of {units.percent(SIGNIFICANT)} of the time or more"

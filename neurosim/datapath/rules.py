@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from numbers import Real
 from typing import Any, Final
@@ -87,8 +87,33 @@ def same_partitions(name: str, tensor: NkiTensor, other_name: str, other: NkiTen
     return Broken(
         f"{name} has {tensor.partitions} partitions and {other_name} has {other.partitions}",
         _both(name, tensor, other_name, other),
-        "give both the same partition extent",
+        "give both the same partition extent" + _repeating_partitions(name, tensor, other_name, other),
     )
+
+
+def _repeating_partitions(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> str:
+    """Say how a source of one partition gets more: no view repeats partitions, a DMA from HBM does."""
+    (least, narrow), (most, _) = sorted(((tensor.partitions, name), (other.partitions, other_name)))
+    if least != 1 or "dst" in narrow:
+        return ""
+    return (
+        f"; a row for all {most} comes from HBM as {most} copies: "
+        f"nisa.dma_copy(dst=tile, src=row.broadcast(0, {most})), where row is [1, …] in HBM"
+    )
+
+
+def to_one_size(dst: NkiTensor, src: NkiTensor) -> str:
+    """Say how a copy's operands get as many elements: slices, or a view that repeats ``src`` along an axis of 1."""
+    slices = "slice the larger one to the extent of the smaller"
+    added = dst.ndim - src.ndim
+    if added < 0 or (added and not src.buffer.is_hbm):
+        return slices
+    shape = (1,) * added + src.shape
+    differing = [axis for axis in range(dst.ndim) if dst.shape[axis] != shape[axis]]
+    if any(shape[axis] != 1 or axis == src.partition_axis for axis in differing):
+        return slices
+    view = ".expand_dim(0)" * added + "".join(f".broadcast({axis}, {dst.shape[axis]})" for axis in differing)
+    return f"repeat src with the view src{view}, or slice dst"
 
 
 def same_elements(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> Broken | None:
@@ -122,6 +147,19 @@ def dtype_in(name: str, tensor: NkiTensor, allowed: tuple[DType, ...]) -> Broken
         f"{name} is {tensor.dtype}; it must be {' or '.join(allowed)}",
         (f"{name}  {tensor.describe()}",),
         "cast it with nisa.tensor_copy, or allocate it with another dtype",
+    )
+
+
+def result_dtype_in(name: str, tensor: NkiTensor, allowed: tuple[DType, ...]) -> Broken | None:
+    """The destination has one of the dtypes."""
+    broken = dtype_in(name, tensor, allowed)
+    if broken is None:
+        return None
+    others = f" or nl.{allowed[1]}" if len(allowed) == 2 else " or another of these" if len(allowed) > 1 else ""
+    moves = ", on the way to SBUF" if tensor.buffer is Memory.psum else ""
+    return replace(
+        broken,
+        advice=f"allocate it with dtype=nl.{allowed[0]}{others}, and cast the result with nisa.tensor_copy{moves}",
     )
 
 
