@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
@@ -31,6 +32,7 @@ from neurosim.shell.command_outputs import (
     Perfetto,
     check_places,
     check_plot,
+    json_written,
 )
 from neurosim.shell.diff_command import diff
 from neurosim.shell.loading import FORMS, check_call, load_kernel, parse_arguments, refuse_negative_extents
@@ -43,7 +45,27 @@ if TYPE_CHECKING:
     from neurosim.run import Result
     from neurosim.timing import LaunchOverhead
 
+_CLOSED_PIPE = 128 + 13
+"""What a shell says of a command that SIGPIPE ended, as it ends others whose reader went away."""
+
+
+class _Commands(TyperGroup):
+    """The commands, which end without a word when nobody reads on, as in ``neurosim profile … | head``."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and hand over all that it printed."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush at exit
+            raise typer.Exit(_CLOSED_PIPE) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Run NKI kernels on a simulated NeuronCore: exact values, a time, and the reason for the time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -109,17 +131,18 @@ def demo(json_file: Json = None, chip: ChipName = None) -> None:
     check_places(json_file)
     from neurosim.shell.demo import CASES, run_case
 
-    summaries, failed = [], []
+    summaries: list[dict[str, Any]] = []
+    failed = []
     for case in CASES:
         result, check = run_case(case, chip)
         summaries.append(result.summary())
-        _print_report(summaries[-1])
-        print(f"\n{case.kernel}: {check}\n")
+        last = case is CASES[-1]
+        with json_written(json_file if last or str(json_file) != "-" else None, summaries):
+            _print_report(summaries[-1])
+            print(f"\n{case.kernel}: {check}\n")
         if not check.passed:
             failed.append(case.kernel)
         del result  # its memory is the next case's
-    if json_file is not None:
-        write_json(json_file, summaries)
     if failed:
         print(f"wrong values: {', '.join(failed)}", file=sys.stderr)
         raise typer.Exit(1)
@@ -224,11 +247,10 @@ def precision(
         check_call(function, positional, named)
         examined = neurosim.precision(function, chip=chip, reach=reach, nki_version=nki_version)
         found = (examined if cores is None else examined[cores])(*positional, **named)
-    print(found.text(color=_wants_color()), end="")
-    if json_file is not None:
-        write_json(json_file, found.to_dict())
     if plot is not None:
         found.plot(plot)
+    with json_written(json_file, found.to_dict()):
+        print(found.text(color=_wants_color()), end="")
 
 
 @app.command()
@@ -386,19 +408,22 @@ def _users_errors(file: str) -> Iterator[None]:
 def _tell(
     result: Result, outputs: Outputs, *, sensitivity: bool, advice: bool, what_if: Sequence[dict[str, Any]]
 ) -> None:
-    """Print a result's report, and write the files that are asked for."""
+    """Write the files that are asked for, and print a result's report."""
     summary = result.summary()
     answers = answer(result, summary, advice=advice, what_if=what_if, color=_wants_color())
-    _print_report(summary)
+    rows: list[tuple[str, ...]] = []
     if sensitivity:
         from neurosim.timing.sensitivity import as_rows, table
 
         found = result.sensitivity()
+        rows = table(found)
         summary["sensitivity"] = as_rows(found)
-        print()
-        _print_columns(table(found))
-    print(answers, end="")
-    outputs.write(result, summary)
+    with outputs.written(result, summary):
+        _print_report(summary)
+        if rows:
+            print()
+            _print_columns(rows)
+        print(answers, end="")
 
 
 def _lines_in(file: str, error: BaseException) -> tuple[str, ...]:

@@ -314,3 +314,44 @@ def test_a_kernel_with_nothing_on_the_chip_gets_no_advice() -> None:
 
     result = neurosim.simulate(copied, "trn2")(np.zeros((128, 2048), np.float32))
     assert spoken(result) == {}
+
+
+@nki.jit
+def with_a_tail(a: Any) -> Any:
+    """Tiles of 128 rows, and one of the 44 that are left."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for start in range(0, a.shape[0], 128):
+        rows = min(128, a.shape[0] - start)
+        tile = nl.ndarray((rows, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[start : start + rows])
+        for _ in range(4):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        nisa.dma_copy(dst=out[start : start + rows], src=tile)
+    return out
+
+
+def test_rows_that_are_left_over_are_no_few_partitions() -> None:
+    assert "few_partitions" not in spoken(run(with_a_tail, (neurosim.spec((172, 2048), "float32"),)))
+    assert "few_partitions" in spoken(run(with_a_tail, (neurosim.spec((44, 2048), "float32"),)))
+
+
+def test_only_small_dmas_are_told_to_move_more() -> None:
+    small, large = run(many_loads, (WIDE,)), run(large_loads, (neurosim.spec((128, 16384), "float32"),))
+    assert "Move more bytes" in spoken(small)["dma_issue"].text
+    assert "Move more bytes" not in spoken(large)["dma_issue"].text
+
+
+@nki.jit
+def large_loads(a: Any) -> Any:
+    return copied_in(a, 512)
+
+
+def test_advice_and_what_ifs_print_as_words() -> None:
+    result = run(*PAIRS["float32_matmul"][0])
+    first = result.advice()[0]
+    assert str(first).startswith(first.text)
+    assert str(first).endswith(" shorter.")
+    assert repr(first) == f"Advice({first.rule}: {first})"
+    found = result.what_if(dma_bandwidth=2)
+    assert " µs would be " in str(found)
+    assert repr(found) == f"WhatIf({found})"

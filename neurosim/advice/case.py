@@ -28,7 +28,7 @@ _PLACES: Final = 3
 _NAMES: Final = {"tensor": "The tensor engine", "gpsimd": "GpSimd", "dma": "A DMA engine"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice:
     """One thing that a kernel could do better.
 
@@ -50,6 +50,12 @@ class Advice:
     changes: Mapping[str, Any] = field(default_factory=dict)
     gain_ps: int | None = None
 
+    def __str__(self) -> str:
+        return self.text if self.gain_ps is None else f"{self.text} At most {units.time(self.gain_ps)} shorter."
+
+    def __repr__(self) -> str:
+        return f"Advice({self.rule}: {self})"
+
 
 class Case:
     """A run of a program, on the core that ends last.
@@ -57,13 +63,14 @@ class Case:
     Attributes:
         program, timeline: what ran, and when on that core.
         makespan_ps: of that core, and so of the kernel.
+        place_of_record: the number of each record's line and instruction.
     """
 
     def __init__(self, program: Program, timelines: Mapping[int, Timeline]) -> None:
         self.program, self._timelines = program, timelines
         self.timeline = timeline = max(timelines.values(), key=lambda each: each.makespan_ps)
         self.makespan_ps = max(timeline.makespan_ps, 1)
-        self._places, self._place_of_record = places(program)
+        self._places, self.place_of_record = places(program)
         self.signature_ids: Ints = np.array(program.signature_ids, dtype=np.int64)
 
     @cached_property
@@ -134,7 +141,7 @@ class Case:
 
     def lines(self, ops: Bools) -> dict[Place, Bools]:
         """Return ops by the line and instruction that they belong to, those that are busy longest first."""
-        place = self._place_of_record[self.timeline.ops["record"]] if len(self.timeline.ops) else np.zeros(0, np.int64)
+        place = self.place_of_record[self.timeline.ops["record"]] if len(self.timeline.ops) else np.zeros(0, np.int64)
         found = {self._places[number]: ops & (place == number) for number in np.unique(place[ops]).tolist()}
         return dict(sorted(found.items(), key=lambda row: (-self.busy_ps(row[1]), row[0])))
 
@@ -152,7 +159,7 @@ class Case:
     def waiting(self, cause: str, engine: str) -> tuple[int, tuple[Place, ...]]:
         """Return how long an engine waited for a cause, and the lines that waited longest."""
         parts = self.parts(cause, self.unit(engine))
-        place = self._place_of_record[self.timeline.ops["record"][parts["op"]]]
+        place = self.place_of_record[self.timeline.ops["record"][parts["op"]]]
         totals = np.zeros(len(self._places), dtype=np.int64)
         np.add.at(totals, place, parts["duration_ps"])
         order = [number for number in np.argsort(-totals, kind="stable").tolist() if totals[number]]

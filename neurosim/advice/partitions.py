@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from neurosim.advice.case import SIGNIFICANT, Advice, Bools, Case, called, where
+from neurosim.advice.case import SIGNIFICANT, Advice, Bools, Case, Ints, called, where
 from neurosim.program import Signature
 from neurosim.report import units
 
@@ -23,8 +23,9 @@ def few_partitions(case: Case) -> list[Advice]:
 
 def _on(case: Case, engine: str) -> list[Advice]:
     most = case.timeline.chip.partitions
-    few = case.chosen(lambda signature: 0 < _partitions(signature) <= FEW * most)
-    ops = case.ops_of(case.records(few)) & case.unit(engine)
+    few = case.records(case.chosen(lambda signature: 0 < _partitions(signature) <= FEW * most))
+    full = case.records(case.chosen(lambda signature: _partitions(signature) > FEW * most))
+    ops = case.ops_of(_no_tails(case, few, full)) & case.unit(engine)
     busy_ps = case.busy_ps(ops)
     if engine == "dma":  # a partition's bytes go through one of the DMA engines: with few partitions, few of them work
         busy_ps = _longest_ps(case, ops)
@@ -44,6 +45,15 @@ def _on(case: Case, engine: str) -> list[Advice]:
         f"{units.percent(2 * SIGNIFICANT)} of the time or more: at most half of that can be had"
     )
     return [Advice("few_partitions", text, figures, threshold, found)]
+
+
+def _no_tails(case: Case, few: Ints, full: Ints) -> Ints:
+    """Leave out what rows are left over for: where a line's instructions are full ones at least as often."""
+    places = case.place_of_record
+    count = int(places.max(initial=0)) + 1
+    more = np.bincount(places[few], minlength=count) > np.bincount(places[full], minlength=count)
+    found: Ints = few[more[places[few]]]
+    return found
 
 
 def _longest_ps(case: Case, ops: Bools) -> int:

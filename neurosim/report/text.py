@@ -130,9 +130,13 @@ def _roofline(summary: Summary) -> str:
     intensity = roof["intensity_flop_per_byte"]
     place = "no HBM traffic" if intensity is None else f"{units.digits(intensity)} FLOP/B"
     reached = units.percent(roof["least_ps"] / max(summary["makespan_ps"], 1))
+    bandwidth = units.digits(roof["bandwidth_gb_per_s"])
     if not summary["flops"]:
-        return f"{place}: no matrix multiplication; the HBM traffic alone needs {reached} of the time"
-    ridge, bandwidth = units.digits(roof["ridge_flop_per_byte"]), units.digits(roof["bandwidth_gb_per_s"])
+        return (
+            f"{place}: no matrix multiplication; the HBM traffic alone, at the {bandwidth} GB/s that DMAs reach, "
+            f"needs {reached} of the time"
+        )
+    ridge = units.digits(roof["ridge_flop_per_byte"])
     return (
         f"{place} (ridge {ridge} at {bandwidth} GB/s): "
         f"{roof['bound']} bound, {units.digits(roof['attainable_tflop_per_s'])} TFLOPS attainable; {reached} reached"

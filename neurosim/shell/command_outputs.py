@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -168,10 +169,9 @@ class Outputs:
         check_places(self.json, self.perfetto, self.html, self.csv, self.parquet, self.save)
         return self
 
-    def write(self, result: Result, summary: dict[str, Any]) -> None:
-        """Write them."""
-        if self.json is not None:
-            write_json(self.json, summary)
+    @contextlib.contextmanager
+    def written(self, result: Result, summary: dict[str, Any]) -> Iterator[None]:
+        """Write them before what is printed inside, as :func:`json_written` does."""
         if self.perfetto is not None:
             result.perfetto(self.perfetto, **self.part.options())
         if self.html is not None:
@@ -182,6 +182,19 @@ class Outputs:
             result.parquet(self.parquet)
         if self.save is not None:
             result.program.save(self.save)
+        with json_written(self.json, summary):
+            yield
+
+
+@contextlib.contextmanager
+def json_written(path: Path | None, content: Any) -> Iterator[None]:
+    """Write a file before what is printed inside: who reads that may go away. The standard output gets it after."""
+    to_output = str(path) == "-"
+    if path is not None and not to_output:
+        write_json(path, content)
+    yield
+    if path is not None and to_output:
+        write_json(path, content)
 
 
 def check_plot(path: Path | None) -> None:

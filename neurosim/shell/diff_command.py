@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from neurosim.errors import ConfigurationError
-from neurosim.shell.command_outputs import check_places
+from neurosim.shell.command_outputs import check_places, json_written
 from neurosim.shell.loading import FORMS, load_kernel
 from neurosim.shell.sweep_command import value_of
-from neurosim.writing import write_json
 
 if TYPE_CHECKING:
     from neurosim.comparison.changes import Side
@@ -45,11 +44,10 @@ def diff(
     inputs = Inputs(tuple(arguments or ()), chip, seed, values)
     sides = [_side(a, inputs, _options(in_a or [], "--a")), _side(b, inputs, _options(in_b or [], "--b"))]
     found = Diff(*sides)
-    typer.echo(found.text(color=sys.stdout.isatty() and "NO_COLOR" not in os.environ), nl=False)
-    if json_file is not None:
-        write_json(json_file, found.to_dict())
     if html is not None:
         found.html(html)
+    with json_written(json_file, found.to_dict()):
+        typer.echo(found.text(color=sys.stdout.isatty() and "NO_COLOR" not in os.environ), nl=False)
 
 
 class Inputs(NamedTuple):

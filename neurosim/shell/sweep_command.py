@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 
 from neurosim.errors import ConfigurationError
-from neurosim.shell.command_outputs import check_places, check_plot
+from neurosim.shell.command_outputs import check_places, check_plot, json_written
 from neurosim.shell.loading import FORMS, load_kernel
-from neurosim.writing import write_json
 
 if TYPE_CHECKING:
     from neurosim.sweeps import Sweep
@@ -74,14 +73,14 @@ def sweep(
     except KeyboardInterrupt:
         out.print(f"interrupted: what was done is in {kept}; the same command goes on from there")
         raise typer.Exit(130) from None
-    _show(result)
-    out.print(f"{len(result)} points, {len(result.failed)} failed; kept in {kept}")
-    if json_file is not None:
-        write_json(json_file, [{"point": one.point, "summary": one.summary, "error": one.error} for one in result])
     if csv_file is not None:
         result.to_csv(csv_file)
     if plot is not None:
         result.plot(plot, x=x)
+    rows = [{"point": one.point, "summary": one.summary, "error": one.error} for one in result]
+    with json_written(json_file, rows):
+        _show(result)
+        out.print(f"{len(result)} points, {len(result.failed)} failed; kept in {kept}")
     if len(result.failed) == len(result):
         raise typer.Exit(1)
 

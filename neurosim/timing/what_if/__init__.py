@@ -24,7 +24,7 @@ _OPTIONS: Final = ("schedule", "throttle")
 _KERNEL: Final = ("matmul", "overwrites", "without", "earliest")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WhatIf:
     """What would follow from some changes.
 
@@ -54,6 +54,13 @@ class WhatIf:
     def speedup(self) -> float:
         """How many times as fast the kernel would be."""
         return self.before_ps / self.after_ps if self.after_ps else float("inf")
+
+    def __str__(self) -> str:
+        before, after = (f"{ps / 1e6:,.2f} µs" for ps in (self.before_ps, self.after_ps))
+        return f"{self.text}: {before} would be {after}, {self.speedup:.3g} times as fast"
+
+    def __repr__(self) -> str:
+        return f"WhatIf({self})"
 
 
 def what_if(
