@@ -343,7 +343,7 @@ def test_only_small_dmas_are_told_to_move_more() -> None:
 
 @nki.jit
 def large_loads(a: Any) -> Any:
-    return copied_in(a, 512)
+    return copied_in(a, 256)
 
 
 def test_advice_and_what_ifs_print_as_words() -> None:
