@@ -35,7 +35,7 @@ from neurosim.datapath.systolic import (
 )
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
-from neurosim.execution.lanes import Float32s, Lanes
+from neurosim.execution.lanes import Lanes, Sums
 from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
 from neurosim.memory import MATMUL
 from neurosim.numerics import matmul
@@ -197,28 +197,32 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         if self.is_transpose:
             self._transpose(lanes)
             return
-        for name, hint in (("stationary", self.is_stationary_onezero), ("moving", self.is_moving_onezero)):
-            if hint and getattr(self, name).dtype == dtypes.float32:
-                self._check_onezero(lanes, name)
-        stationary, moving = (self._rows(lanes, tile) for tile in (self.stationary, self.moving))
+        if self.is_stationary_onezero or self.is_moving_onezero:
+            self._check_onezeros(lanes)
+        stationary, moving, passes = self._rows(lanes, self.stationary), self._rows(lanes, self.moving), self._passes()
 
-        def compute(psum: Float32s, overwrite: bool) -> None:
-            matmul.matmul_into(psum, *stationary, *moving, self._passes(), overwrite)
+        def compute(psum: Sums, overwrite: bool) -> None:
+            matmul.matmul_into(psum, *stationary, *moving, passes, overwrite)
 
         sum_into("nc_matmul", self.dst, self.accumulate, lanes, compute)
 
     def _rows(self, lanes: Lanes, tile: Tile) -> tuple[Any, dtypes.DType]:
         """Return an operand as [K, columns], and its format; in double_row K counts a partition's halves in turn."""
         elements, dtype = lanes.matrix(tile)
-        return (elements.reshape(2 * tile.partitions, -1) if self._is_double() else elements), dtype
+        if isinstance(elements, matmul.Rows) or not self._is_double():
+            return elements, dtype
+        return elements.reshape(2 * tile.partitions, -1), dtype
 
-    def _check_onezero(self, lanes: Lanes, name: str) -> None:
-        values = lanes.f32(getattr(self, name))
-        if not ((values == 0) | (values == 1)).all():
-            raise UnknownBehavior(
-                f"nc_matmul: is_{name}_onezero=True, and {name} holds other values than 0 and 1",
-                advice="the hint makes the engine drop half of the float32: leave it out",
-            )
+    def _check_onezeros(self, lanes: Lanes) -> None:
+        for name, hint in (("stationary", self.is_stationary_onezero), ("moving", self.is_moving_onezero)):
+            if not hint or getattr(self, name).dtype != dtypes.float32:
+                continue
+            values = lanes.f32(getattr(self, name))
+            if not ((values == 0) | (values == 1)).all():
+                raise UnknownBehavior(
+                    f"nc_matmul: is_{name}_onezero=True, and {name} holds other values than 0 and 1",
+                    advice="the hint makes the engine drop half of the float32: leave it out",
+                )
 
     def _transpose(self, lanes: Lanes) -> None:
         identity = lanes.f32(self.moving)

@@ -32,7 +32,7 @@ from neurosim.datapath.systolic import (
     tiling_rules,
 )
 from neurosim.engines import Engine, Memory
-from neurosim.execution.lanes import Float32s, Lanes
+from neurosim.execution.lanes import Float32s, Lanes, Sums
 from neurosim.instruction import Accumulate, Holes, In, Instruction, Tile, emit
 from neurosim.memory import MATMUL
 from neurosim.numerics import matmul, mx
@@ -120,7 +120,7 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
         """Unpack, scale, and multiply into PSUM according to what it holds."""
         stationary, moving = (_values(lanes, data, scale) for _, data, scale in self._pairs())
 
-        def compute(psum: Float32s, overwrite: bool) -> None:
+        def compute(psum: Sums, overwrite: bool) -> None:
             matmul.matmul_into(psum, stationary, dtypes.float32, moving, dtypes.float32, 1, overwrite)
 
         sum_into("nc_matmul_mx", self.dst, self.accumulate, lanes, compute)

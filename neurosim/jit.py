@@ -532,19 +532,19 @@ class _Pool:
             return 1
         return 1 if layer == "workqueue" else size
 
-    def run(self, work: int, many: Callable[[int], None], one: Callable[[], None]) -> None:
+    def run(self, work: int, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         if work < _PARALLEL_MIN:
-            one()
+            function(1, *arguments)
             return
         start = time.perf_counter_ns()
         wanted = self.serial_time >= _LEARN_NS and start >= self.resume
         count = self.threads() if wanted else 1
         if count == 1 or not self.lock.acquire(blocking=False):
-            one()
+            function(1, *arguments)
             self._learn(time.perf_counter_ns() - start, work)
             return
         try:
-            many(count)
+            function(count, *arguments)
         finally:
             self.lock.release()
         self._judge(time.perf_counter_ns(), start, work)
@@ -588,9 +588,9 @@ def limit_threads(count: int | None) -> None:
     _pool.limit = count
 
 
-def run(work: int, many: Callable[[int], None], one: Callable[[], None]) -> None:
-    """Do work on several threads by ``many(thread count)``, or on the caller's by ``one()``, whichever is wise.
+def run(work: int, function: Callable[..., None], *arguments: Any) -> None:
+    """Call ``function(threads, *arguments)`` with as many threads as pay.
 
-    ``work`` is in multiply-adds; the two calls must give the same bits.
+    ``work`` is in multiply-adds; the bits must not depend on the number of threads.
     """
-    _pool.run(work, many, one)
+    _pool.run(work, function, arguments)

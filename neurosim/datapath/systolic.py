@@ -25,12 +25,12 @@ from neurosim.chip import Chip
 from neurosim.datapath.rules import Broken, bounding_box, same_dtype
 from neurosim.errors import Uninitialized, UnknownBehavior
 from neurosim.execution.holes import uninitialized
-from neurosim.execution.lanes import Float32s, Lanes
+from neurosim.execution.lanes import Lanes, Sums
 from neurosim.instruction import Tile
 from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
 from neurosim.views.indirection import ColumnTensor
 
-Compute = Callable[[Float32s, bool], None]
+Compute = Callable[[Sums, bool], None]
 """Multiplies into a float32 [M, N] array: in place of what it holds, or added to it."""
 
 

@@ -17,12 +17,11 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from neurosim.dtypes import DType, float32
 from neurosim.engines import Engine
 from neurosim.execution import fine
-from neurosim.execution.lanes import Arrange, Executable, Float32s, Lanes, Operands, laid, unlaid
+from neurosim.execution.lanes import Arrange, Elements, Executable, Float32s, Lanes, Operands, laid, unlaid
 from neurosim.kernel import Kernel
 from neurosim.memory import Mask
 from neurosim.program import Access
@@ -78,7 +77,7 @@ class FineLanes(Lanes):
             return super().f32(tensor)
         return np.ascontiguousarray(laid(tensor, self._shaped(tensor)))
 
-    def matrix(self, tensor: NkiTensor) -> tuple[npt.NDArray[Any], DType]:
+    def matrix(self, tensor: NkiTensor) -> tuple[Elements, DType]:
         """Return an operand of the tensor engine in float32, where its format is narrower."""
         return (self.f32(tensor), float32) if is_kept(tensor.dtype) else super().matrix(tensor)
 

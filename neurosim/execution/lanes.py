@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from neurosim.dtypes import DType, float32
+from neurosim.dtypes import DType, bfloat16, float32
 from neurosim.engines import Engine, Memory
 from neurosim.execution.registers import RANDOM, generator
 from neurosim.memory import WRITTEN, Mask
 from neurosim.numerics import convert, random
+from neurosim.numerics.matmul import Rows
 from neurosim.program import Access
 from neurosim.view import NkiTensor
 from neurosim.views.indirect import IndirectTensor
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 Float32s = npt.NDArray[np.float32]
 _TRUTH: Final = np.dtype(np.bool_)
+Sums = Float32s | Rows
+"""Float32 sums [partitions, free elements], to write in place."""
+Elements = npt.NDArray[Any] | Rows
+"""An operand of the tensor engine [partitions, free elements]."""
 Operands = Iterable[tuple[str, NkiTensor, Any]]
 """Name, tensor and declaration of each."""
 Arrange = Callable[..., npt.NDArray[Any]]
@@ -183,11 +188,11 @@ class Lanes:
         """Write one number, rounded once to the tensor's dtype, everywhere."""
         tensor.array()[...] = convert.from_number(value, tensor.dtype)
 
-    def matrix(self, tensor: NkiTensor) -> tuple[npt.NDArray[Any], DType]:
+    def matrix(self, tensor: NkiTensor) -> tuple[Elements, DType]:
         """Return an operand of the tensor engine as elements [partitions, free elements], and their format."""
-        return tensor.lanes(), tensor.dtype
+        return rows_of(tensor) or tensor.lanes(), tensor.dtype
 
-    def sum_into(self, dst: NkiTensor, overwrite: bool, compute: Callable[[Float32s, bool], None]) -> None:
+    def sum_into(self, dst: NkiTensor, overwrite: bool, compute: Callable[[Sums, bool], None]) -> None:
         """Let ``compute`` write float32 sums [partitions, free elements], or add to what ``dst`` holds.
 
         In a shorter format it adds in float32 and rounds once.
@@ -198,6 +203,10 @@ class Lanes:
                 values[...] = self.f32(dst)
             compute(values, overwrite)
             self.put(dst, values)
+            return
+        rows = rows_of(dst)
+        if rows is not None:
+            compute(rows, overwrite)
             return
         psum = dst.array()
         values = psum if psum.ndim == 2 and not dst.is_indirect() else np.ascontiguousarray(dst.lanes())
@@ -243,6 +252,20 @@ class Lanes:
     def is_written(self, tensor: NkiTensor) -> bool:
         """Return whether all bytes of a tensor were written."""
         return tensor.allocation.storage.state >= WRITTEN or bool((self.states(tensor) >= WRITTEN).all())
+
+
+def rows_of(tensor: NkiTensor) -> Rows | None:
+    """Return a tile as the tensor engine's arithmetic takes it without a look at an array; None of most others."""
+    dtype, shape, steps = tensor.dtype, tensor.shape, tensor.steps
+    coded = dtype == bfloat16
+    if len(shape) != 2 or steps[1] != 1 or tensor.partition_axis or not (coded or dtype == float32):
+        return None
+    storage, size = tensor.allocation.storage, dtype.size_bytes
+    start, wrong = divmod(tensor.start_partition * storage.row_bytes + tensor.offset_bytes, size)
+    step, rest = divmod(steps[0] * storage.row_bytes, size)
+    if wrong or rest or step < shape[1] or storage.borrowed or tensor.is_indirect():
+        return None
+    return Rows(storage.buffer, start, step, coded, shape)
 
 
 def laid(tensor: NkiTensor, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -25,7 +25,7 @@ among them, are multiplied plainly: there a fused result could differ.
 from __future__ import annotations
 
 import threading
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ from neurosim.numerics.convert import widen
 
 Array = NDArray[Any]
 F32Array = NDArray[np.float32]
-U16Array = NDArray[np.uint16]
-U32Array = NDArray[np.uint32]
+Bytes = NDArray[np.uint8]
 _Seen: TypeAlias = tuple[np.uint32, np.uint32, np.uint32]
 """What an operand holds: bits that one element or another has set; the least magnitude but 0, less 1; the largest.
 
@@ -49,8 +48,37 @@ _NAN: Final = np.float32(np.nan)
 _ZERO: Final = np.float32(0.0)
 _U16: Final = np.uint32(16)
 
-_Operand: TypeAlias = tuple[F32Array, U16Array, bool, int]
-"""Numbers, or else bfloat16 codes, as one axis; whether it is codes; how many lie from one k to the next."""
+_Operand: TypeAlias = tuple[Bytes, int, int, bool]
+"""Memory; the element of it where the operand begins; how many lie from one k to the next; whether they are codes of
+bfloat16, else float32."""
+
+
+class Rows(NamedTuple):
+    """A matrix as it lies in memory: elements of a row side by side, and all rows equally far apart.
+
+    Compiled code takes a memory as a whole, with numbers that say what of it: an array of each operand would have to be
+    made first, which takes Python longer than the rest of a call.
+
+    Attributes:
+        memory: the bytes, contiguous and writeable, aligned as numbers are.
+        start: elements from their beginning to the matrix's.
+        step: elements from one row to the next.
+        coded: whether elements are codes of bfloat16, else they are float32.
+        shape: rows and columns.
+    """
+
+    memory: Bytes
+    start: int
+    step: int
+    coded: bool
+    shape: tuple[int, int]
+
+    def elements(self) -> Array:
+        """Return the matrix as an array, a view; codes as bfloat16."""
+        dtype = (dtypes.bfloat16 if self.coded else dtypes.float32).numpy
+        strides = self.step * dtype.itemsize, dtype.itemsize
+        return np.ndarray(self.shape, dtype, self.memory.data, self.start * dtype.itemsize, strides)
+
 
 #: Floats that blocks of columns are apart at most: a cache line or two, or all would use the same sets of a cache.
 _GAP: Final = 32
@@ -90,34 +118,35 @@ _pack_coded_columns = jit.packing_kernel(SUM_COLUMNS, coded=True)
 
 
 @compiled
-def _pack(operand: _Operand, depth: int, first: int, last: int, block: int, out: F32Array) -> _Seen:
-    """Copy columns of an operand to ``out``, ``block`` of them after each other, zeros where there are no more.
+def _pack(operand: _Operand, depth: int, columns: int, block: int, out: F32Array) -> _Seen:
+    """Copy the first columns of an operand to ``out``, ``block`` after each other, zeros where there are no more.
 
     A block has what the kernel of products reads in its order: ``out[place + k * block + n]``, where the next place is
     ``_step`` further: what is read again is side by side, in fewer lines of the cache. ``block`` is ``SUM_ROWS`` or
     ``SUM_COLUMNS``. Returns what the columns hold.
     """
-    single, codes, coded, stride = operand
-    step, blocks = _step(depth, block), (last - first) // block
+    memory, at, stride, coded = operand
+    codes, single = memory[: memory.size // 2 * 2].view(np.uint16), memory[: memory.size // 4 * 4].view(np.float32)
+    step, blocks = _step(depth, block), columns // block
     if coded and block == SUM_ROWS:
-        seen, least, most = _pack_coded_rows(codes, first, stride, depth, blocks, out, 0, step)
+        seen, least, most = _pack_coded_rows(codes, at, stride, depth, blocks, out, 0, step)
     elif coded:
-        seen, least, most = _pack_coded_columns(codes, first, stride, depth, blocks, out, 0, step)
+        seen, least, most = _pack_coded_columns(codes, at, stride, depth, blocks, out, 0, step)
     elif block == SUM_ROWS:
-        seen, least, most = _pack_rows(single, first, stride, depth, blocks, out, 0, step)
+        seen, least, most = _pack_rows(single, at, stride, depth, blocks, out, 0, step)
     else:
-        seen, least, most = _pack_columns(single, first, stride, depth, blocks, out, 0, step)
-    rest = last - first - blocks * block
+        seen, least, most = _pack_columns(single, at, stride, depth, blocks, out, 0, step)
+    rest = columns - blocks * block
     if rest:
         for k in range(depth):
-            at, place = k * stride + last - rest, blocks * step + k * block
+            line, place = at + k * stride + blocks * block, blocks * step + k * block
             for n in range(block):
                 if n >= rest:
                     out[place + n] = _ZERO
                 elif coded:
-                    out[place + n] = np.uint32(np.uint32(codes[at + n]) << _U16).view(np.float32)
+                    out[place + n] = np.uint32(np.uint32(codes[line + n]) << _U16).view(np.float32)
                 else:
-                    out[place + n] = single[at + n]
+                    out[place + n] = single[line + n]
                 seen, least, most = _seen_too(_bits(out[place + n]), seen, least, most)
     return seen, least, most
 
@@ -226,132 +255,136 @@ def _multiply_block(
 
 @compiled
 def _tile(
-    stationary: _Operand,
-    moving: _Operand,
-    depth: int,
-    halved: tuple[bool, bool],
-    out: F32Array,
-    stride: int,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
-    overwrite: bool,
-    work: F32Array,
-) -> None:
-    """Compute rows x columns of the result.
+    left: Bytes, left_at: int, left_step: int, left_coded: bool,
+    right: Bytes, right_at: int, right_step: int, right_coded: bool,
+    memory: Bytes, at: int, stride: int,
+    depth: int, rows: int, columns: int, left_halved: bool, right_halved: bool, overwrite: bool,
+    work: NDArray[np.float32], part: int,
+) -> None:  # fmt: skip
+    """Compute rows x columns of sums.
+
+    Numbers one by one: a tuple takes several times as long to hand over.
 
     Args:
-        stationary: (K, M).
-        moving: (K, N).
-        depth: K.
-        halved: for each operand, whether it is multiplied in halves; if one is, the other has no more than 12
+        left, left_at, left_step, left_coded: the stationary operand (K, M), see :class:`Rows`.
+        right, right_at, right_step, right_coded: the moving one (K, N).
+        memory, at, stride: the destination, which is float32.
+        depth, rows, columns: K, M and N.
+        left_halved, right_halved: whether the operand is multiplied in halves; if one is, the other has no more than 12
             significant bits.
-        out: the destination, flat.
-        stride: floats from one row of the destination to the next.
-        rows: first row, and the one after the last.
-        columns: first column, and the one after the last.
         overwrite: store instead of adding.
-        work: the workspace of this thread.
+        work: workspaces.
+        part: which of them is this thread's.
     """
-    several = halved[0] or halved[1]
+    out = memory[: memory.size // 4 * 4].view(np.float32)
+    several = left_halved or right_halved
     parts = 3 if several else 1
-    size, area = _sizes(depth, rows[1] - rows[0], columns[1] - columns[0], parts)
+    size, area = _sizes(depth, rows, columns, parts)
     slab_at = _SUMS + parts * size
-    sums, weights, slab = work[:_SUMS], work[_SUMS:slab_at], work[slab_at:]
-    seen = _pack(stationary, depth, rows[0], rows[1], int(SUM_ROWS), weights)
+    sums, weights, slab = work[part, :_SUMS], work[part, _SUMS:slab_at], work[part, slab_at:]
+    seen = _pack((left, left_at, left_step, left_coded), depth, rows, int(SUM_ROWS), weights)
     finite = _halve(weights, size, bool(seen[2] < _EXPONENT)) if several else 0
-    wide = _slab(depth, columns[1] - columns[0], parts) * SUM_COLUMNS
-    for first in range(columns[0], columns[1], wide):
-        last = min(first + wide, columns[1])
-        slab_seen = _pack(moving, depth, first, last, int(SUM_COLUMNS), slab)
+    wide = _slab(depth, columns, parts) * SUM_COLUMNS
+    for first in range(0, columns, wide):
+        last = min(first + wide, columns)
+        moving = right, right_at + first, right_step, right_coded
+        slab_seen = _pack(moving, depth, last - first, int(SUM_COLUMNS), slab)
         slab_finite = _halve(slab, area, bool(slab_seen[2] < _EXPONENT)) if several else 0
         exact = products_are_exact(seen, slab_seen, several)
         for n in range(first, last, SUM_COLUMNS):
-            right = (n - first) // SUM_COLUMNS * _step(depth, SUM_COLUMNS)
-            for m in range(rows[0], rows[1], SUM_ROWS):
+            panel = (n - first) // SUM_COLUMNS * _step(depth, SUM_COLUMNS)
+            for m in range(0, rows, SUM_ROWS):
                 store = overwrite
-                left = (m - rows[0]) // SUM_ROWS * _step(depth, SUM_ROWS)
+                block = m // SUM_ROWS * _step(depth, SUM_ROWS)
                 for index in range(0 if several else 3, 4):
                     low, slab_low = index < 2, index % 2 == 0
-                    if low > halved[0] or slab_low > halved[1]:
+                    if low > left_halved or slab_low > right_halved:
                         continue  # the lower half is 0, and so are all products
-                    left_at = left + (size if low else 0 if index == 3 else finite)
-                    places = left_at, right + (area if slab_low else 0 if index == 3 else slab_finite)
-                    part = min(SUM_ROWS, rows[1] - m), min(SUM_COLUMNS, last - n)
-                    _multiply_block(weights, slab, places, depth, exact, out, m * stride + n, stride, part, store, sums)
+                    block_at = block + (size if low else 0 if index == 3 else finite)
+                    places = block_at, panel + (area if slab_low else 0 if index == 3 else slab_finite)
+                    extent = min(SUM_ROWS, rows - m), min(SUM_COLUMNS, last - n)
+                    _multiply_block(
+                        weights, slab, places, depth, exact, out, at + m * stride + n, stride, extent, store, sums
+                    )
                     store = False
 
 
 @parallel
 def _tiles(
-    stationary: _Operand,
-    moving: _Operand,
-    depth: int,
-    halved: tuple[bool, bool],
-    out: F32Array,
-    stride: int,
-    shape: tuple[int, int],
-    overwrite: bool,
-    work: F32Array,
-) -> None:
-    """Compute the result with one thread for each row of ``work``; a thread has a block of rows or of columns."""
+    left: Bytes, left_at: int, left_step: int, left_coded: bool,
+    right: Bytes, right_at: int, right_step: int, right_coded: bool,
+    memory: Bytes, at: int, stride: int,
+    depth: int, rows: int, columns: int, left_halved: bool, right_halved: bool, overwrite: bool,
+    work: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """Do as :func:`_tile` with one thread for each row of ``work``; a thread has a block of rows or of columns."""
     count = work.shape[0]
-    rows, columns = shape
     by_rows = columns < SUM_COLUMNS * count
     tall = -(rows // (-SUM_ROWS * count)) * SUM_ROWS if by_rows else rows
     wide = columns if by_rows else -(columns // (-SUM_COLUMNS * count)) * SUM_COLUMNS
     for t in prange(count):
-        m = t * tall if by_rows else 0
-        n = 0 if by_rows else t * wide
-        block = (min(m, rows), min(m + tall, rows))
-        part = (min(n, columns), min(n + wide, columns))
-        _tile(stationary, moving, depth, halved, out, stride, block, part, overwrite, work[t])
+        m = min(t * tall, rows) if by_rows else 0
+        n = 0 if by_rows else min(t * wide, columns)
+        _tile(
+            left, left_at + m, left_step, left_coded, right, right_at + n, right_step, right_coded,
+            memory, at + m * stride + n, stride, depth, min(tall, rows - m), min(wide, columns - n),
+            left_halved, right_halved, overwrite, work, t,
+        )  # fmt: skip
 
 
 class _Workspaces(threading.local):
     """Scratch memory, kept between calls by each caller's thread: (threads, floats), aligned to a cache line."""
 
     def __init__(self) -> None:
-        self.arrays: dict[int, F32Array] = {}
+        self.largest: dict[int, F32Array] = {}
+        self.fitting: dict[tuple[int, int, int, int, int], F32Array] = {}
 
-    def get(self, count: int, sizes: tuple[int, int, int], parts: int) -> F32Array:
-        size = _SUMS + parts * sum(_sizes(*sizes, parts))
-        work = self.arrays.get(count)
+    def get(self, count: int, depth: int, rows: int, columns: int, parts: int) -> F32Array:
+        """Return the workspaces of ``count`` threads for a product of this size."""
+        key = count, depth, rows, columns, parts
+        found = self.fitting.get(key)
+        if found is None:
+            found = self.fitting[key] = self._large(count, _SUMS + parts * sum(_sizes(depth, rows, columns, parts)))
+        return found
+
+    def _large(self, count: int, size: int) -> F32Array:
+        work = self.largest.get(count)
         if work is None or work.shape[1] < size:
+            self.fitting.clear()  # or the smaller one would stay
             # NumPy asks for huge pages from 4 MiB on; with small pages, unlucky ones collide in the L2 cache
             raw = np.empty(max(count * size + _HUGE_PAGE, 2 * _HUGE_PAGE), np.float32)
             raw.fill(0.0)
             skip = -raw.ctypes.data % (4 * _HUGE_PAGE) // 4
-            work = self.arrays[count] = raw[skip : skip + count * size].reshape(count, size)
+            work = self.largest[count] = raw[skip : skip + count * size].reshape(count, size)
         return work
 
 
 _workspaces = _Workspaces()
-_NO_CODES: Final[U16Array] = np.zeros(1, np.uint16)
-_NO_SINGLES: Final[F32Array] = np.zeros(1, np.float32)
 
 
-def _flat(rows: Array) -> tuple[Array, int] | None:
-    """Return the memory of an array as one axis, and how many elements lie from one row to the next.
+def _rows(array: Array, coded: bool) -> Rows | None:
+    """Return a matrix of float32, or of codes, as it lies in memory.
 
-    None where kernels are not compiled for it: elements of a row are not side by side, or the array is not writeable.
+    None where elements of a row are not side by side, or the array is not writeable: no kernel is compiled for that.
     """
-    flags, size = rows.flags, rows.itemsize
+    flags, size, shape = array.flags, array.itemsize, (array.shape[0], array.shape[1])
     if flags.carray:
-        return rows.reshape(-1), rows.shape[1]
-    step, rest = divmod(rows.strides[0], size)
-    if rows.strides[1] != size or step < rows.shape[1] or rest or not flags.aligned or not flags.writeable:
+        return Rows(array.reshape(-1).view(np.uint8), 0, shape[1], coded, shape)
+    step, rest = divmod(array.strides[0], size)
+    if array.strides[1] != size or step < shape[1] or rest or not flags.aligned or not flags.writeable:
         return None
-    span = (rows.shape[0] - 1) * step + rows.shape[1] if rows.size else 0
-    return np.lib.stride_tricks.as_strided(rows, (span,), (size,)), step
+    span = (shape[0] - 1) * step + shape[1] if array.size else 0
+    flat = np.lib.stride_tricks.as_strided(array, (span,), (size,))
+    return Rows(flat.view(np.uint8), 0, step, coded, shape)
 
 
-def _operand(array: Array, dtype: DType) -> _Operand:
+def _operand(array: Array, dtype: DType) -> Rows:
     """Return an operand, converted to float32 unless it is bfloat16, and copied only where needed."""
     coded = dtype == dtypes.bfloat16
-    rows = array.view(np.uint16) if coded else widen(array, dtype)
-    numbers: Any
-    numbers, stride = _flat(rows) or (rows.copy().reshape(-1), rows.shape[1])
-    return (_NO_SINGLES, numbers, True, stride) if coded else (numbers, _NO_CODES, False, stride)
+    numbers = array.view(np.uint16) if coded else widen(array, dtype)
+    found = _rows(numbers, coded) or _rows(numbers.copy(), coded)
+    assert found is not None, "a copy is contiguous"
+    return found
 
 
 def _is_long(dtype: DType) -> bool:
@@ -359,39 +392,36 @@ def _is_long(dtype: DType) -> bool:
     return not dtype.is_float or dtype.mantissa_bits > 11
 
 
-def _widened(array: Array, dtype: DType) -> Array:
+def _widened(operand: Array | Rows, dtype: DType) -> Array:
+    array = operand.elements() if isinstance(operand, Rows) else operand
     return array if wide.is_wide(array) else widen(array, dtype)
 
 
 def _multiply(
-    destination: tuple[F32Array, int],
-    left: _Operand,
-    right: _Operand,
-    sizes: tuple[int, int, int],
-    halved: tuple[bool, bool],
-    overwrite: bool,
+    count: int, out: Rows, left: Rows, right: Rows, left_halved: bool, right_halved: bool, overwrite: bool
 ) -> None:
-    """Multiply on as many threads as pay; ``sizes`` are K, M and N."""
-    out, stride = destination
-    depth, rows, columns = sizes
-    get, parts = _workspaces.get, 3 if any(halved) else 1
-
-    def many(count: int) -> None:
-        work = get(count, sizes, parts)
-        _tiles(left, right, depth, halved, out, stride, (rows, columns), overwrite, work)
-
-    def one() -> None:
-        work = get(1, sizes, parts)[0]
-        _tile(left, right, depth, halved, out, stride, (0, rows), (0, columns), overwrite, work)
-
-    jit.run(depth * rows * columns << sum(halved), many, one)
+    """Multiply on ``count`` threads."""
+    memory, at, stride, _, (rows, columns) = out
+    first, first_at, first_step, first_coded, (depth, _) = left
+    second, second_at, second_step, second_coded, _ = right
+    work = _workspaces.get(count, depth, rows, columns, 3 if left_halved or right_halved else 1)
+    if count == 1:
+        _tile(
+            first, first_at, first_step, first_coded, second, second_at, second_step, second_coded, memory, at, stride,
+            depth, rows, columns, left_halved, right_halved, overwrite, work, 0,
+        )  # fmt: skip
+    else:
+        _tiles(
+            first, first_at, first_step, first_coded, second, second_at, second_step, second_coded, memory, at, stride,
+            depth, rows, columns, left_halved, right_halved, overwrite, work,
+        )  # fmt: skip
 
 
 def matmul_into(
-    psum: F32Array,
-    stationary: Array,
+    psum: F32Array | Rows,
+    stationary: Array | Rows,
     stationary_dtype: DType,
-    moving: Array,
+    moving: Array | Rows,
     moving_dtype: DType,
     passes: int,
     overwrite: bool,
@@ -409,24 +439,30 @@ def matmul_into(
 
     With a psum of float64 nothing rounds to float32, and operands may be float64, too.
     """
-    if passes not in (1, 4):
+    if passes != 1 and passes != 4:
         raise ValueError(f"matmul: {passes} passes; 1 or 4 are known")
-    (depth, rows), columns = stationary.shape, moving.shape[1]
-    if moving.shape[0] != depth or psum.shape != (rows, columns):
+    (depth, rows), (moving_depth, columns) = stationary.shape, moving.shape
+    if moving_depth != depth or psum.shape != (rows, columns):
         shapes = f"stationary {stationary.shape}, moving {moving.shape}, psum {psum.shape}"
         raise ValueError(f"matmul: (K, M), (K, N) and (M, N) are needed, not {shapes}")
-    if wide.is_wide(psum):
+    out: Rows | None
+    if isinstance(psum, Rows):
+        out = psum
+    elif wide.is_wide(psum):
         wide.matmul_into(psum, _widened(stationary, stationary_dtype), _widened(moving, moving_dtype), overwrite)
         return
-    destination = _flat(psum)
-    if destination is None:
-        whole = psum.copy()
-        matmul_into(whole, stationary, stationary_dtype, moving, moving_dtype, passes, overwrite)
-        psum[...] = whole
-        return
-    halved = passes == 4 and _is_long(stationary_dtype), passes == 4 and _is_long(moving_dtype)
-    operands = _operand(stationary, stationary_dtype), _operand(moving, moving_dtype)
-    _multiply(destination, *operands, (depth, rows, columns), halved, overwrite)
+    else:
+        out = _rows(psum, False)
+        if out is None:
+            whole = psum.copy()
+            matmul_into(whole, stationary, stationary_dtype, moving, moving_dtype, passes, overwrite)
+            psum[...] = whole
+            return
+    left = stationary if isinstance(stationary, Rows) else _operand(stationary, stationary_dtype)
+    right = moving if isinstance(moving, Rows) else _operand(moving, moving_dtype)
+    left_halved, right_halved = passes == 4 and _is_long(stationary_dtype), passes == 4 and _is_long(moving_dtype)
+    work = depth * rows * columns << (left_halved + right_halved)
+    jit.run(work, _multiply, out, left, right, left_halved, right_halved, overwrite)
 
 
 def accumulate_into(psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool) -> None:

@@ -32,7 +32,7 @@ def seen(values: Any) -> Any:
     """Return what the values are seen to hold."""
     row = np.atleast_2d(np.asarray(values, np.float32))
     packed = np.empty(row.shape[1] + 4 * jit.SUM_ROWS * matmul._GAP, np.float32)
-    found = matmul._pack(matmul._operand(row, dtypes.float32), 1, 0, row.shape[1], int(jit.SUM_ROWS), packed)
+    found = matmul._pack(matmul._operand(row, dtypes.float32)[:4], 1, row.shape[1], int(jit.SUM_ROWS), packed)
     return tuple(map(np.uint32, found))
 
 

@@ -72,11 +72,11 @@ def test_threads_do_not_change_bits(rows: int, columns: int) -> None:
 def test_every_split_of_the_work_gives_the_same(count: int, rows: int, columns: int) -> None:
     stationary, moving = operands(20, rows, columns)
     out = np.empty((rows, columns), np.float32)
-    left, right = (matmul._operand(side, dtypes.float32) for side in (stationary, moving))
-    work = matmul._workspaces.get(count, (20, rows, columns), 3)
+    left, right = (matmul._operand(side, dtypes.float32)[:4] for side in (stationary, moving))
+    work = matmul._workspaces.get(count, 20, rows, columns, 3)
     for halved in (False, True):
-        places = out.reshape(-1), columns, (rows, columns)
-        matmul._tiles(left, right, 20, (halved, halved), *places, True, work)
+        places = out.reshape(-1).view(np.uint8), 0, columns
+        matmul._tiles(*left, *right, *places, 20, rows, columns, halved, halved, True, work)
         want = np.empty_like(out)
         reference.matmul_into(want, stationary, moving, 4 if halved else 1, True)
         assert same_bits(out, want)
