@@ -439,7 +439,8 @@ class Instruction(ABC):
 
     def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
         allocation = tensor.allocation
-        origin = allocation.storage.travelled(tensor) or HoleOrigin(
+        earlier = allocation.storage.travelled(tensor)
+        origin = earlier or HoleOrigin(
             self.mnemonic,
             name,
             kernel.where(),
@@ -450,7 +451,8 @@ class Instruction(ABC):
         )
         is_whole = mask.all() and (self.moved() is not tensor or allocation.storage.is_blank(tensor))
         if operand.strict or is_whole:
-            raise uninitialized(f"{self.mnemonic}: {name} {tensor.describe()}", bounding_box(mask), origin)
+            what, travelled = f"{self.mnemonic}: {name} {tensor.describe()}", earlier is not None
+            raise uninitialized(what, bounding_box(mask), origin, travelled=travelled, cores=kernel.grid.cores)
         return origin
 
     def _define(self, kernel: Kernel, key: tuple[Any, ...], tensors: Tensors) -> Known:

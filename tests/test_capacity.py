@@ -119,7 +119,7 @@ def test_what_does_not_fit_side_by_side(wide, narrow, partitions):
 
 def test_what_is_said_of_tiles_side_by_side():
     with pytest.raises(
-        CapacityExceeded, match=r"294912 bytes per partition are live at record 5; .*\n.*below the other"
+        CapacityExceeded, match=r"294912 bytes per partition are live at .*:\d+ \(record 5\); .*\n.*below the other"
     ) as caught:
         run(narrow_beside(72, [72] * 6))
     assert f"one below the other: {6 * 72 * 1024}" in str(caught.value)

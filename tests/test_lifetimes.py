@@ -143,7 +143,8 @@ def test_the_message_names_the_live_tiles_largest_first():
             "dma_copy: the live tiles do not fit into SBUF of trn2",
             "kernels/attention.py:61  in qk_tile",
             "kernels/attention.py:12  in attention",
-            "212992 bytes per partition are live at record 4; the limit is 196608 (16384 over)",
+            "212992 bytes per partition are live at kernels/attention.py:61 (record 4); "
+            "the limit is 196608 (16384 over)",
             "one instruction alone needs more than there is: nothing could be spilled",
             "v_tile  (128, 49152) bfloat16  98304 bytes per partition  kernels/attention.py:41",
             "k0 and 2 like it  (128, 16384) bfloat16  3 × 32768 bytes per partition  kernels/attention.py:42",

@@ -48,7 +48,9 @@ def test_other_outputs_may_not_and_the_error_says_where_the_bytes_came_from():
     with pytest.raises(Uninitialized) as caught:
         neurosim.simulate(copied_out)(SCALES)
     text = str(caught.value)
-    assert "output out [32, 4] uint32 in HBM: bytes that nobody wrote are read" in text
+    assert (
+        "bytes that nobody wrote are read by dma_copy, and reach copied_out: output out [32, 4] uint32 in HBM" in text
+    )
     assert "unwritten here: [4:32, 0:4] (112 of 128 elements)" in text
     assert re.search(r"first read: src of dma_copy at .*, \[4:32, 0:16\] \(448 of 512 elements\) of scale_tile", text)
     assert text.endswith("what is meant to stay unwritten is named, partial_outputs=['output']")
@@ -185,7 +187,7 @@ def test_arguments_that_are_written_in_place_are_held_to_the_same():
     with pytest.raises(Uninitialized) as caught:
         neurosim.simulate(updated)(np.ones((32, 16), np.uint8), SCALES)
     text = str(caught.value)
-    assert "updated: argument cache [32, 16] uint8 in HBM, which it writes in place: bytes that nobody wrote" in text
+    assert "and reach updated: argument cache [32, 16] uint8 in HBM, which it writes in place" in text
     assert "unwritten here: [4:32, 0:16] (448 of 512 elements)" in text
     with pytest.raises(Uninitialized, match="argument cache"):
         neurosim.simulate(updated, values=False)(np.ones((32, 16), np.uint8), SCALES)

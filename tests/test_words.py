@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.errors import IllegalOperand
+from neurosim.errors import IllegalOperand, OutOfBounds, Uninitialized
 
 X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
 MODES, ENGINES = nisa.dge_mode, nisa.engine
@@ -124,3 +124,39 @@ def test_advice_on_the_issue_of_dmas_names_triggers_and_their_modes():
     text = next(each.text for each in neurosim.profile(kernel, "trn2")(X).advice() if each.rule == "dma_issue")
     assert re.findall(r"engine=nisa\.engine\.(\w+)", text) == ["sync", "scalar"]
     assert re.findall(r"dge_mode=nisa\.dge_mode\.(\w+)", text) == ["hwdge", "swdge"]
+
+
+def test_the_tensor_that_lacks_bytes_leads():
+    def kernel(x):
+        tile = nl.load(x)
+        acc = nl.ndarray((64, 128), nl.float32, nl.psum)
+        nisa.nc_matmul(dst=acc[:, 0:64], stationary=tile, moving=tile)
+        out = nl.ndarray((64, 128), nl.float32, nl.shared_hbm)
+        row = nl.ndarray((64, 128), nl.float32, nl.sbuf)
+        nisa.tensor_copy(dst=row, src=acc)
+        nisa.dma_copy(dst=out, src=row)
+        return out
+
+    with pytest.raises(Uninitialized) as caught:
+        neurosim.simulate(kernel)(X)
+    text = str(caught.value)
+    assert text.startswith("acc[64, 128] float32 in PSUM: bytes that nobody wrote are read by tensor_copy")
+    assert "cores" not in text
+
+
+def test_an_unknown_partial_output_is_refused_though_another_is_unwritten():
+    def kernel(x):
+        out = nl.ndarray(x.shape, nl.float32, nl.shared_hbm)
+        nisa.dma_copy(dst=out[:64], src=x[:64])
+        return out
+
+    with pytest.raises(IllegalOperand, match="partial_outputs names 'out', which it does not return") as caught:
+        neurosim.simulate(kernel, partial_outputs=["out"])(X)
+    assert "it returns output" in str(caught.value)
+
+
+@pytest.mark.parametrize(("start", "advice"), [(0, "take 64 elements at most"), (32, "use min() for the last tile")])
+def test_a_slice_that_is_too_large_is_told_apart_from_a_last_tile(start, advice):
+    with pytest.raises(OutOfBounds) as caught:
+        neurosim.simulate(lambda x: x[:, start : start + 128])(X)
+    assert advice in caught.value.advice

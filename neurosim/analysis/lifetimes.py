@@ -280,14 +280,16 @@ class _Walk:
         instruction = program.signatures[program.signature_ids[record]].instruction
         place = self.memory.label + (f" of core {self.core}" if len(set(program.cores)) > 1 else "")
         over = f"the limit is {limit} ({actual - limit} over)"
-        numbers = [f"{actual} bytes per partition are live at record {record}; {over}"]
+        frames = program.where(record)
+        line = f"{frames[0].file}:{frames[0].line}" if frames else "an unknown line"
+        numbers = [f"{actual} bytes per partition are live at {line} (record {record}); {over}"]
         if self.plane_bytes:
             numbers.append(f"{self.plane_bytes} of these bytes are reserved by tensors with address=")
         if actual < (below := self.plane_bytes + int(self._live()[record])):
             numbers.append(f"that is with tiles of at most 64 partitions side by side; one below the other: {below}")
         return CapacityExceeded(
             f"{instruction}: the live tiles do not fit into {place} of {chip_name}",
-            where=[str(frame) for frame in program.where(record)],
+            where=[str(frame) for frame in frames],
             numbers=[*numbers, self._spilling(limit), *self._listing(self._live_tiles(record))],
             advice=_ADVICE[self.memory],
         )

@@ -136,7 +136,8 @@ def admit_sum(mnemonic: str, dst: Tile, accumulate: Any, lanes: Lanes) -> None:
         origin = dst.allocation.storage.travelled(dst)
         if origin is not None:
             hole = bounding_box(lanes.states(dst) == HOLE)
-            raise uninitialized(f"{mnemonic}: accumulating onto dst {dst.describe()}", hole, origin)
+            what = f"{mnemonic}: accumulating onto dst {dst.describe()}"
+            raise uninitialized(what, hole, origin, travelled=True, cores=lanes.cores)
 
 
 def added_to(dst: Tile, accumulate: Any) -> npt.NDArray[np.bool_] | None:

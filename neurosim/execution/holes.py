@@ -16,10 +16,20 @@ Holes = dict[str, Mask]
 """Per operand, which of its elements are holes."""
 
 
-def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
-    """Return the error for unwritten bytes that reached something that matters."""
+def uninitialized(what: str, hole: str, origin: HoleOrigin, *, travelled: bool, cores: int) -> Uninitialized:
+    """Return the error for unwritten bytes that reached something that matters.
+
+    Args:
+        what: what they reached.
+        hole: which of its elements depend on them.
+        origin: where they were read first.
+        travelled: whether that was an earlier read, of another tensor, which is then what there is to mend.
+        cores: how many the launch has.
+    """
+    begins = f"{origin.tensor}: bytes that nobody wrote are read by {origin.instruction}, and reach {what}"
+    of_cores = "; of two cores, the one that reads what the other writes waits for it first (nisa.core_barrier)"
     return Uninitialized(
-        f"{what}: bytes that nobody wrote are read",
+        begins if travelled else f"{what}: bytes that nobody wrote are read",
         numbers=(
             f"unwritten here: {hole}",
             f"first read: {origin.operand} of {origin.instruction} at {first_line(origin.where)}, "
@@ -27,8 +37,8 @@ def uninitialized(what: str, hole: str, origin: HoleOrigin) -> Uninitialized:
             f"allocated at {first_line(origin.allocated)}",
             *filter(None, (origin.partly,)),
         ),
-        advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written; "
-        "of two cores, the one that reads what the other writes waits for it first (nisa.core_barrier)",
+        advice="write all of it first (nisa.memset, nisa.dma_copy), or read only the part that was written"
+        + (of_cores if cores > 1 else ""),
     )
 
 

@@ -65,6 +65,11 @@ class Lanes:
         instruction.execute(self)
 
     @property
+    def cores(self) -> int:
+        """How many cores the launch has."""
+        return self._kernel.grid.cores
+
+    @property
     def chip(self) -> Chip:
         """The chip that the kernel runs on."""
         return self._kernel.chip

@@ -201,10 +201,6 @@ def outputs(
     for allocation in kernel.inputs:
         if not allocation.storage.borrowed and allocation.storage.id not in collector.open:
             collector.check_input(whole(allocation))
-    for problem in collector.problems:
-        if isinstance(problem, UnwrittenOutput):
-            problem.outputs = collected
-        raise problem
     unknown = sorted((path for path in partial if path not in collector.paths), key=str)
     if unknown:
         raise IllegalOperand(
@@ -212,6 +208,10 @@ def outputs(
             numbers=("it returns " + (", ".join(sorted(collector.paths)) or "no tensor"),),
             advice="name one of these",
         )
+    for problem in collector.problems:
+        if isinstance(problem, UnwrittenOutput):
+            problem.outputs = collected
+        raise problem
     return collected
 
 
@@ -305,7 +305,8 @@ class _Collector:
             seen.note(f"{tensor.name} holds copies of what nobody wrote")
             return
         what = f"{self._name}: argument {tensor.describe()}, which it writes in place"
-        error = uninitialized(what, bounding_box(unwritten), origin)
+        cores = self._kernel.grid.cores
+        error = uninitialized(what, bounding_box(unwritten), origin, travelled=True, cores=cores)
         self.problems.append(error.at(origin.where))
 
     def _array(self, tensor: NkiTensor, path: str) -> Any:
@@ -338,7 +339,7 @@ class _Collector:
         may_be_open = not storage.is_computed(tensor) if self._takes_copies else storage.travelled(tensor) is None
         is_open = unwritten is not None and may_be_open and path in self._partial
         if unwritten is not None and not is_open:
-            self.problems.append(_unwritten(tensor, unwritten, self._name, path))
+            self.problems.append(_unwritten(tensor, unwritten, self._name, path, self._kernel.grid.cores))
         if is_open:
             self.open.add(storage.id)
         if is_open and storage.travelled(tensor) is not None:
@@ -370,13 +371,14 @@ def _blanked(tensor: NkiTensor) -> Array:
     return kept.reshape(-1).view(array.dtype).reshape(array.shape)
 
 
-def _unwritten(tensor: NkiTensor, mask: Mask, name: str, path: str) -> NeurosimError:
+def _unwritten(tensor: NkiTensor, mask: Mask, name: str, path: str, cores: int) -> NeurosimError:
     """Return the error for an output that is unwritten where ``mask`` says."""
     storage = tensor.allocation.storage
     intended = f"what is meant to stay unwritten is named, partial_outputs=[{path!r}]"
     origin = storage.travelled(tensor)
     if origin is not None:
-        error = uninitialized(f"{name}: output {tensor.describe()}", bounding_box(mask), origin)
+        what = f"{name}: output {tensor.describe()}"
+        error = uninitialized(what, bounding_box(mask), origin, travelled=True, cores=cores)
         if not storage.is_computed(tensor):
             error.advice += f"; {intended}"
         return error.at(origin.where)

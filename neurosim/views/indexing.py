@@ -159,7 +159,8 @@ def _count(tensor: NkiTensor, axis: int, start: int, stop: int, stride: int) -> 
         raise OutOfBounds(
             f"slice {start}:{stop} on axis {axis} of {tensor.describe()} leaves the tensor",
             numbers=(f"the axis has {extent} elements",),
-            advice="slices are not clipped as in NumPy: use min() for the last tile",
+            advice="slices are not clipped as in NumPy: "
+            + ("use min() for the last tile" if start else f"take {extent} elements at most, or allocate more"),
         )
     return -(-(stop - start) // stride)
 
