@@ -8,6 +8,7 @@ Flags, each with its reason:
 * ``nogil``: two simulations in two threads run at the same time;
 * ``_nrt=False``: serial code allocates nothing, so that numba need not count references to arrays. It would at each
   call and each use: the loop over events took four times longer, and twice as long to compile;
+* ``no_cfunc_wrapper``: C code, which would call us by it, is nowhere; it would be compiled with each function;
 * bounds checks are left to ``NUMBA_BOUNDSCHECK``.
 
 Every compiled function is called with one signature only. numba numbers the files of a function's signatures
@@ -64,7 +65,7 @@ _LOSS_LIMIT_NS: Final = 2_000_000
 _FIRST_PAUSE_NS: Final = 10_000_000
 _LAST_PAUSE_NS: Final = 1_000_000_000
 
-_FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
+_FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 #: numba's settings that change the code that it makes, without the prefix that they have in the environment.
 _SETTINGS: Final = (
@@ -266,7 +267,7 @@ class _InlinedLowering(_numba.core.typed_passes.NativeLowering):  # type: ignore
     def run_pass(self, state: Any) -> bool:
         """Fill in the code, and what numba finds it by: a function object, which has no address."""
         state.library = _InlinedCode(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
+        state.flags.no_compile = state.flags.no_cfunc_wrapper = True
         super().run_pass(state)
         lowered = state["cr"]
         form, kept = lowered.fndesc, (state.library,)
