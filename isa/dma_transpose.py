@@ -168,8 +168,10 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
             return f"src has {rows} rows of {shape[-1]}, not {BLOCK} of {_COLUMNS}, as before NKI 0.6"
         if len(shape) == 2 and rows != BLOCK:
             return f"src.shape[0] is {rows}, not {BLOCK}"
-        if len(shape) > 2 and (rows not in _HWDGE_ROWS or rows * shape[-2] % BLOCK):
-            return f"src.shape[0] is {rows}, not 1, 2, 4, 8 or 16, or with src.shape[-2] {shape[-2]} no multiple of 16"
+        if len(shape) > 2 and rows not in _HWDGE_ROWS:
+            return f"src.shape[0] is {rows}, not 1, 2, 4, 8 or 16"
+        if len(shape) > 2 and rows * shape[-2] % BLOCK:
+            return f"src.shape[0] × src.shape[-2] is {rows} × {shape[-2]}, no multiple of {BLOCK}"
         return ""
 
     def place(self, chip: Chip) -> tuple[Engine, frozenset[Engine]]:

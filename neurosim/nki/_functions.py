@@ -8,6 +8,8 @@ more):
 - two tiles: ``tensor_tensor``; a tile and a number: ``tensor_scalar``, in either order;
 - ``reciprocal``: ``nisa.reciprocal``; ``invert``, ``logical_not``, ``bypass``: ``tensor_scalar``;
 - ``rsqrt``: ``tensor_scalar`` on GpSimd, which reads no PSUM (before NKI 0.5 ``activation``);
+- ``logical_not`` gives 1 for zero and 0 else; *assumed* of values other than 0 and 1, for which the manual, whose
+  ``logical_not`` is "XOR with 1", asks for ``equal(x, 0)``;
 - ``copy``: ``tensor_copy`` (before NKI 0.6 ``activation``, which goes through float32 and stays in its memory);
 - ``sin`` and ``arctan``: several instructions, see :mod:`neurosim.nki._sequences`;
 - all other functions of one tile: ``activation``.

@@ -153,7 +153,10 @@ def empty_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = No
 
 
 def zeros_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
-    """Return a new tensor of zeros with the shape of ``x``, and its dtype and memory unless given."""
+    """Return a new tensor of zeros with the shape of ``x``, and its dtype and memory unless given.
+
+    *Assumed* of the memory: the manual's text says SBUF, its signature None, as ``empty_like`` has for that of ``x``.
+    """
     _check_tensor("nl.zeros_like", "x", x)
     return zeros(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 

@@ -235,7 +235,7 @@ def test_gathering_needs_trn2():
         (((16, 32), np.float32), {"dge_mode": nisa.dge_mode.hwdge}, "src is float32, not a dtype of 2 bytes"),
         (((32, 32), np.float16), {"dge_mode": nisa.dge_mode.hwdge}, "src.shape[0] is 32, not 16"),
         (((3, 16, 8), np.float16), {"dge_mode": nisa.dge_mode.hwdge}, "src.shape[0] is 3, not 1, 2, 4, 8 or 16"),
-        (((2, 7, 8), np.float16), {"dge_mode": nisa.dge_mode.hwdge}, "with src.shape[-2] 7 no multiple of 16"),
+        (((2, 7, 8), np.float16), {"dge_mode": nisa.dge_mode.hwdge}, "is 2 × 7, no multiple of 16"),
     ],
 )
 def test_refuses(source, options, message):
