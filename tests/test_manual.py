@@ -63,10 +63,31 @@ def test_an_instruction_s_page():
     assert page.startswith("# tensor_tensor\n\ndst = data1 \\<op> data2, element by element.\n")
     assert "nisa.tensor_tensor(dst, data1, data2, op, engine=nisa.engine.unknown, name=None)" in page
     assert "| `data1` | read | tensor in SBUF or PSUM, offsets may choose its elements, on trn3 |  |" in page
-    assert (
-        "| `op=nl.power, engine=nisa.engine.vector` | all | nl.power runs on GpSimd only; leave engine= out |" in page
-    )
+    refused = "`op=nl.power, engine=nisa.engine.vector` | all | nl.power runs on GpSimd only; leave engine= out"
+    assert f"| the first | {refused} |" in page
     assert "Declared in `isa/tensor_tensor.py`." in page
+
+
+def test_a_page_lists_the_operators_that_a_parameter_may_be():
+    functions = refusals.taken("activation", "op")
+    assert {language.gelu, language.exp} < set(functions)
+    assert language.subtract not in functions
+    assert f"`op` may be (a call below takes it): {', '.join(f'`{each!r}`' for each in functions)}." in pages.page(
+        "activation"
+    )
+    assert refusals.taken("activation", "reduce_op") == (language.add,)
+
+
+def test_every_refused_call_says_which_it_was_and_what_was_changed():
+    for name in ("nc_matmul", "rand2", "tensor_scalar"):
+        table = pages.page(name).partition("| Of the calls above |")[2].partition("\n\n")[0]
+        rows = [line.split(" | ") for line in table.splitlines()[2:]]
+        labels = {call.label.replace("_", " ") or "the first" for call in examples(name).calls}
+        assert rows
+        for which, changed, *_ in rows:
+            assert which.removeprefix("| ") in labels
+            assert changed
+    assert "| gathered | tiles in float32 | all | stationary is float32" in pages.page("nc_matmul")
 
 
 def test_the_table_on_a_terminal():

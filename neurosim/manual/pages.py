@@ -17,7 +17,7 @@ from neurosim.engines import Memory
 from neurosim.errors import NeurosimError
 from neurosim.execution.operands import Operand
 from neurosim.manual.calls import Call, Tile, declaration, examples, operands, say
-from neurosim.manual.refusals import Refusal, Rule, refusals
+from neurosim.manual.refusals import Refusal, Rule, refusals, taken
 from neurosim.manual.trials import attempt, chips
 from neurosim.nki import _catalogue, isa
 from neurosim.program import Access
@@ -50,6 +50,7 @@ def page(mnemonic: str) -> str:
         _facts(mnemonic),
         "## Operands",
         _operands(mnemonic),
+        _operators(mnemonic),
         "## Calls that work",
         _calls(mnemonic),
         "## What it refuses",
@@ -217,6 +218,16 @@ def _operands(mnemonic: str) -> str:
     return table(("Name", "Access", "What it may be", "Default"), body)
 
 
+def _operators(mnemonic: str) -> str:
+    """Return which operators each parameter for one may be: those that a legal call takes, found by trying."""
+    lines = []
+    for name, parameter in inspect.signature(declaration(mnemonic)).parameters.items():
+        if "Operator" in str(parameter.annotation) and (operators := taken(mnemonic, name)):
+            found = ", ".join(f"`{operator!r}`" for operator in operators)
+            lines.append(f"`{name}` may be (a call below takes it): {found}.")
+    return "\n\n".join(lines)
+
+
 def _kind(operand: Operand | None, annotation: str) -> tuple[str, str]:
     if operand is None:
         return "parameter", f"`{annotation}`"
@@ -243,8 +254,8 @@ def _calls(mnemonic: str) -> str:
     body = []
     for call in known.calls:
         works = (_cell(attempt(call, chip).error, "no") for chip in chips().values())
-        body.append((f"`{call}`", *works))
-    return table(("Call", *titles()), body)
+        body.append((_called(call), f"`{call}`", *works))
+    return table(("Which", "Call", *titles()), body)
 
 
 def _refusals(mnemonic: str) -> str:
@@ -254,22 +265,29 @@ def _refusals(mnemonic: str) -> str:
     ordered = sorted(first.items(), key=lambda item: (item[0].file, item[0].first))
     body = [(*_differences(refusal), prose(reason(refusal.error))) for _, refusal in ordered]
     text = prose(inspect.cleandoc(declaration(mnemonic).rules.__doc__ or ""))
-    return f"{text}\n\n{table(('A call above, but with', 'On', 'Why not'), body)}"
+    return f"{text}\n\n{table(('Of the calls above', 'changed to', 'On', 'Why not'), body)}"
 
 
-def _differences(refusal: Refusal) -> tuple[str, str]:
-    """Return how a refused call differs from a legal one, and the chips that refuse it."""
+def _called(call: Call) -> str:
+    """Return what the page calls one of an instruction's calls."""
+    return call.label.replace("_", " ") or "the first"
+
+
+def _differences(refusal: Refusal) -> tuple[str, str, str]:
+    """Return which legal call a refused one was, how it differs, and the chips that refuse it."""
     changes = ", ".join(f"{name}={say(value, refusal.call.dtype)}" for name, value in refusal.changes.items())
     kind = type(refusal.error)  # another chip may refuse the call too, for what is not built yet
     refusing = [chip.name for chip in chips().values() if type(attempt(refusal.call, chip).error) is kind]
-    return f"`{changes}`" if changes else "", "all" if len(refusing) == len(chips()) else ", ".join(refusing)
+    base = next(call for call in examples(refusal.call.mnemonic).calls if call.label == refusal.call.label)
+    as_it_stands = "nothing" if refusal.call.dtype == base.dtype else f"tiles in {refusal.call.dtype}"
+    changed = f"`{changes}`" if changes else as_it_stands
+    return _called(refusal.call), changed, "all" if len(refusing) == len(chips()) else ", ".join(refusing)
 
 
 def _dtypes(mnemonic: str) -> str:
     body = []
     for call, chip_names, errors in _dtype_rows(mnemonic, tuple(chips().values())):
-        label = call.label.replace("_", " ") or "the first"
-        body.append((label, chip_names, *(_cell(error, "–") for error in errors)))
+        body.append((_called(call), chip_names, *(_cell(error, "–") for error in errors)))
     if not body:
         return ""
     text = "Calls above with their tiles in one dtype, as far as they differ from the first."

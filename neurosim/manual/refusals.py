@@ -19,7 +19,7 @@ from neurosim.devices import folder
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, NeurosimError
 from neurosim.manual.calls import Call, Tile, declaration, examples, operands
-from neurosim.manual.trials import attempt
+from neurosim.manual.trials import attempt, chips
 from neurosim.nki import language
 
 _RULES: Final = "Iterator[Broken | None]"
@@ -194,6 +194,19 @@ def _refusals(mnemonic: str, chip: Chip) -> Iterator[Refusal]:
         yield from _refused(call, {}, chip)
         for changes in variations(call):
             yield from _refused(call.but(**changes), changes, chip)
+
+
+@cache
+def taken(mnemonic: str, name: str) -> tuple[Operator, ...]:
+    """Return the operators that a parameter may be on the newest chip, by name: some legal call takes each."""
+    newest = max(chips().values(), key=lambda chip: chip.generation)
+    every = {value for value in (getattr(language, each) for each in dir(language)) if isinstance(value, Operator)}
+    calls = [call for call in examples(mnemonic).calls if isinstance(call.operands.get(name), Operator)]
+    return tuple(
+        operator
+        for operator in sorted(every, key=repr)
+        if any(attempt(call.but(**{name: operator}), newest).error is None for call in calls)
+    )
 
 
 def _differing(call: Call, legal: tuple[Call, ...]) -> dict[str, Any]:
