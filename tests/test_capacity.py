@@ -190,3 +190,31 @@ def test_capacity_is_decided_in_program_order():
             nl.ndarray((128, 40000), nl.float32, nl.sbuf)
 
     assert neurosim.profile(kernel)().summary()["sbuf"]["peak_partition_bytes"] == 0
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_a_tile_of_a_device_loop_takes_space_from_its_first_write_to_its_last_access_in_each_trip(in_turn):
+    """Two that do not fit side by side fit one after the other, as in a loop of Python; none lives between trips."""
+    columns = 30_000
+
+    def kernel():
+        out = nl.ndarray((128, 1), nl.float32, nl.shared_hbm)
+
+        def body(i):
+            tiles = [nl.ndarray((128, columns), nl.float32) for _ in range(2)]
+            for tile in tiles:
+                nisa.memset(dst=tile, value=3.0)
+                if in_turn:
+                    nisa.dma_copy(dst=out, src=tile[:, :1])
+            for tile in [] if in_turn else tiles:
+                nisa.dma_copy(dst=out, src=tile[:, :1])
+
+        nl.fori_loop(0, 3, body)
+        return out
+
+    if in_turn:
+        assert (run(kernel) == 3).all()
+        return
+    with pytest.raises(CapacityExceeded, match="the live tiles do not fit into SBUF") as caught:
+        run(kernel)
+    assert f"2 × {4 * columns} bytes per partition" in str(caught.value)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -565,42 +562,3 @@ def test_a_what_if_of_nothing_is_a_message_with_the_nearest_word(folder: Path) -
     assert done.returncode == 1
     assert "did you mean dma_latency" in done.stderr
     assert not done.stdout
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_goes_away_ends_a_command_without_a_word_and_the_files_are_there(
-    folder: Path, unbuffered: str
-) -> None:
-    words = "profile double.py:double 128x512:float32 --no-values --save p.neurosim --perfetto t.json --json s.json"
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "wb") as closed:
-        done = subprocess.run(
-            [sys.executable, "-m", "neurosim", *words.split()],
-            cwd=folder,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            stdout=closed,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    said = [line for line in done.stderr.splitlines() if "compiling arithmetic" not in line]
-    assert (done.returncode, said) == (141, [])
-    assert all((folder / name).stat().st_size for name in ("p.neurosim", "t.json", "s.json"))
-
-
-@pytest.mark.parametrize(
-    "words", ["profile double.py:double", "precision double.py:double", "diff double.py:double double.py:double"]
-)
-def test_files_are_written_before_anything_is_printed(
-    folder: Path, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    with contextlib.suppress(BrokenPipeError, SystemExit, io.UnsupportedOperation), monkeypatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr(sys, "stdout", Closed())
-        cli.app([*words.split(), "128x64:float32", "--json", "s.json"])
-    assert json.loads((folder / "s.json").read_text())

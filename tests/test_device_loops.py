@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import neurosim
 from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.analysis.loops import trips
-from neurosim.errors import CapacityExceeded, IllegalOperand, UnknownBehavior, Unsupported
+from neurosim.errors import IllegalOperand, UnknownBehavior, Unsupported
 from neurosim.program import Program
 from neurosim.run import reopen
 
@@ -537,34 +537,6 @@ def test_files_keep_the_trips(result, tmp_path):
     assert program.trip_ids == result.program.trip_ids
     assert program.listing() == result.program.listing()
     assert reopen(tmp_path / "program").timeline.makespan_ps == result.timeline.makespan_ps
-
-
-@pytest.mark.parametrize("in_turn", [True, False])
-def test_a_tile_of_a_body_takes_space_from_its_first_write_to_its_last_access_in_each_trip(in_turn):
-    """Two that do not fit side by side fit one after the other, as in a loop of Python; none lives between trips."""
-    columns = 30_000
-
-    def kernel(x):
-        out = nl.ndarray((128, 1), nl.float32, nl.shared_hbm)
-
-        def body(i):
-            tiles = [nl.ndarray((128, columns), nl.float32) for _ in range(2)]
-            for tile in tiles:
-                nisa.memset(dst=tile, value=3.0)
-                if in_turn:
-                    nisa.dma_copy(dst=out, src=tile[:, :1])
-            for tile in [] if in_turn else tiles:
-                nisa.dma_copy(dst=out, src=tile[:, :1])
-
-        nl.fori_loop(0, 3, body)
-        return out
-
-    if in_turn:
-        assert (neurosim.simulate(kernel)(ROW).outputs == 3).all()
-        return
-    with pytest.raises(CapacityExceeded, match="the live tiles do not fit into SBUF") as caught:
-        neurosim.simulate(kernel)(ROW)
-    assert f"2 × {4 * columns} bytes per partition" in str(caught.value)
 
 
 def test_later_trips_take_lists_as_they_were():
