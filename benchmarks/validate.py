@@ -28,6 +28,8 @@ from validation.running import Outcome, run_row
 from validation.statistics import Held, groups
 from validation.tables import console, print_all
 
+from neurosim.sweeps.journal import Journal
+
 
 def chosen(rows: list[Row], options: argparse.Namespace) -> list[Row]:
     """Return the rows that the options ask for."""
@@ -120,9 +122,9 @@ def main() -> None:
     rows = chosen(rows, options)
     if not rows:
         sys.exit("no row has such a name")
-    run = partial(kept_or_run, kept=Kept(options.kept), options=options)
     out = console()
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with Journal(options.kept) as journal, ThreadPoolExecutor(options.jobs) as pool:
+        run = partial(kept_or_run, kept=Kept(journal), options=options)
         outcomes = list(track(pool.map(run, rows), "running", total=len(rows), transient=True))
     pairs = list(zip(rows, outcomes, strict=True))
     held = [Held(row, outcome) for row, outcome in pairs if outcome.predicted_us is not None]

@@ -102,7 +102,7 @@ def cache_dir(package: Path) -> Path | None:
         _announce("each time, as no folder for the result can be written: set NEUROSIM_CACHE_DIR")
         return None
     if next(folder.rglob("*.nbi"), None) is None:
-        _announce("up to 15 seconds now, and a few for each new mix of instruction and dtype later; kept on disk")
+        _announce("10 to 20 seconds now, and a few for each new mix of instruction and dtype later; kept on disk")
     return folder
 
 

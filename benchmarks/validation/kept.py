@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 from pathlib import Path
 
 from validation.rows import Row
 from validation.running import Outcome
 
 from neurosim.installation import own_digest
+from neurosim.sweeps.journal import Journal
 
 _HERE = Path(__file__).parent
 _KERNELS = _HERE.parent.parent / "kernels"
 
 
 class Kept:
-    """Outcomes of a file, one line each. Those of other rows, or of another simulator, are never given back."""
+    """Outcomes in a sweep's journal. Those of other rows, or of another simulator, are never given back."""
 
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._outcomes: dict[str, Outcome] = {}
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._sources = hashlib.sha256(own_digest().encode())
         for source in sorted((*_HERE.glob("*.py"), *_KERNELS.glob("*.py"))):
             self._sources.update(source.read_bytes())
-        if file is None or not file.exists():
-            return
-        for line in file.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):  # of a process that was killed while it wrote
-                held = json.loads(line)
-                self._outcomes[held["key"]] = Outcome(**held["outcome"])
 
     def get(self, row: Row, kernel: str) -> Outcome | None:
         """Return what this simulator said about a row, or None if it was not asked."""
-        return self._outcomes.get(self._key(row, kernel))
+        entry = self._journal.entries.get(self._key(row, kernel))
+        return None if entry is None else Outcome(**entry)
 
     def put(self, row: Row, outcome: Outcome) -> None:
         """Keep an outcome, on disk at once."""
-        if self._file is not None:
-            line = json.dumps({"key": self._key(row, outcome.kernel), "outcome": outcome.as_json()})
-            with self._file.open("a", encoding="utf-8") as stream:
-                stream.write(f"\n{line}")  # on a line of its own, whatever the last one is
+        self._journal.add(self._key(row, outcome.kernel), outcome.as_json())
 
     def _key(self, row: Row, kernel: str) -> str:
         asked = self._sources.copy()

@@ -238,32 +238,34 @@ def test_what_is_kept_is_not_run_again(tmp_path, monkeypatch):
     from validation import kept
     from validation.running import Outcome
 
+    from neurosim.sweeps.journal import Journal
+
     file, (row, other) = tmp_path / "kept.jsonl", rows()[:2]
     outcome = Outcome(row.id, "own", 12.5, {"dma": 0.75}, {"dma": ["queue", 0.25]}, 3, 0.5, ["a note"])
-    kept.Kept(file).put(row, outcome)
-    with file.open("a", encoding="utf-8") as stream:
-        stream.write('\n{"key": "a process that was kil')
-    again = kept.Kept(file)
-    assert again.get(row, "own") == outcome
-    assert again.get(row, "public") is again.get(other, "own") is None
-    assert again.get(dataclasses.replace(row, chip="trn3"), "own") is None
-    again.put(other, outcome)
-    assert kept.Kept(file).get(other, "own") == outcome
-    monkeypatch.setattr(kept, "own_digest", lambda: "another simulator's")
-    assert kept.Kept(file).get(row, "own") is None
+    with Journal(file) as journal:
+        kept.Kept(journal).put(row, outcome)
+    with Journal(file) as journal:
+        again = kept.Kept(journal)
+        assert again.get(row, "own") == outcome
+        assert again.get(row, "public") is again.get(other, "own") is None
+        assert again.get(dataclasses.replace(row, chip="trn3"), "own") is None
+        monkeypatch.setattr(kept, "own_digest", lambda: "another simulator's")
+        assert kept.Kept(journal).get(row, "own") is None
 
 
 def test_the_script_goes_on_where_it_was(tmp_path):
     file = tmp_path / "kept.jsonl"
     first = run("--rows", "S2.2", "--kept", str(file))
-    line = json.loads(file.read_text(encoding="utf-8"))
-    assert line["outcome"]["id"] == "S2.2"
-    line["outcome"]["predicted_us"] *= 1000
-    file.write_text(json.dumps(line), encoding="utf-8")
+    header, line = file.read_text(encoding="utf-8").splitlines()
+    held = json.loads(line)
+    assert held["id"] == "S2.2"
+    held["predicted_us"] *= 1000
+    changed = f"{header}\n{json.dumps(held)}\n"
+    file.write_text(changed, encoding="utf-8")
     second = run("--rows", "S2.2", "--kept", str(file))
     assert first.returncode == second.returncode == 0, second.stderr
     assert first.stdout != second.stdout
-    assert json.loads(file.read_text(encoding="utf-8")) == line
+    assert file.read_text(encoding="utf-8") == changed
 
 
 def test_how_far_the_model_is():

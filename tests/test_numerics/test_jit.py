@@ -157,7 +157,7 @@ def test_only_who_finds_nothing_compiled_says_that_it_compiles(tmp_path: Path) -
     first, second = (run(["-c", ADD], NEUROSIM_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert first.stdout == second.stdout == "[2.0, 2.0, 2.0, 2.0]\n"
     assert first.stderr == (
-        "neurosim: compiling arithmetic for this processor, up to 15 seconds now, and a few for each new mix of "
+        "neurosim: compiling arithmetic for this processor, 10 to 20 seconds now, and a few for each new mix of "
         "instruction and dtype later; kept on disk\n"
     )
     assert second.stderr == ""
