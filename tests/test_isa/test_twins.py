@@ -35,7 +35,7 @@ FORMATS = (dtypes.float32, dtypes.bfloat16, dtypes.float16, dtypes.int16, dtypes
 SPECIAL = (0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 65504.0, 1e-40, 3e38)
 ELSEWHERE = {
     "activate2": "test_activate2.py::test_is_the_twin",
-    "core_barrier": "../test_meetings.py",
+    "core_barrier": "../test_execution/test_meetings.py",
     "dma_compute": "test_dma_compute.py::test_the_sum_is_the_scalar_twin_s",
     "dropout": "test_dropout.py::test_is_the_twin",
     "exponential": "test_exponential.py::test_is_the_twin",
@@ -48,7 +48,7 @@ ELSEWHERE = {
     "register_load": "test_register.py::test_whole_numbers_go_through",
     "register_move": "test_register.py::test_whole_numbers_go_through",
     "register_store": "test_register.py::test_whole_numbers_go_through",
-    "sendrecv": "../test_meetings.py::test_sendrecv_exchanges_bits",
+    "sendrecv": "../test_execution/test_meetings.py::test_sendrecv_exchanges_bits",
     "sequence_bounds": "test_positions.py::test_bounds_are_the_scalar_twin_s",
     "tensor_partition_reduce": "test_partition_reduce.py::test_is_the_twin",
     "tensor_scalar_cumulative": "test_cumulative.py::test_is_the_twin",

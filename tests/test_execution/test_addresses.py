@@ -25,7 +25,7 @@ def store(tile):
 
 
 def line_of(function, offset):
-    return f"tests/test_addresses.py:{function.__code__.co_firstlineno + offset}"
+    return f"tests/test_execution/test_addresses.py:{function.__code__.co_firstlineno + offset}"
 
 
 def psum_copy(tile):
@@ -179,7 +179,7 @@ def test_impossible_addresses(shape, address, error, message):
 
     with pytest.raises(error, match=message) as caught:
         run(kernel)
-    assert "tests/test_addresses.py:" in caught.value.where[0]
+    assert "tests/test_execution/test_addresses.py:" in caught.value.where[0]
 
 
 def test_addresses_are_for_on_chip_tensors():

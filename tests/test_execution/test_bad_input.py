@@ -32,7 +32,7 @@ from neurosim.errors import (
 from neurosim.shell.loading import load_module
 
 F = np.float32
-here = load_module(Path(__file__).with_name("marked_lines.py")).here
+here = load_module(Path(__file__).parents[1] / "marked_lines.py").here
 BF16 = ml_dtypes.bfloat16
 
 

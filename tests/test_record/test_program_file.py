@@ -33,7 +33,7 @@ from neurosim.run import reopen
 from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.timing import time
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CHIP = neurosim.load_chip("trn2")
 
 

@@ -407,7 +407,7 @@ def test_call_stacks_name_kernel_lines_innermost_first():
     assert frames(program.where(3))[0] == call[0]
     assert frames(program.where(3))[-1] == here[1]
     assert [name for name, _ in frames(program.where(4))][:2] == ["helper", "<lambda>"]
-    assert all(frame.file.endswith("tests/test_instruction.py") for frame in program.where(4))
+    assert all(frame.file.endswith("tests/test_execution/test_instruction.py") for frame in program.where(4))
 
 
 def test_two_calls_on_one_line_and_in_a_helper():
@@ -420,7 +420,7 @@ def test_two_calls_on_one_line_and_in_a_helper():
 
     with pytest.raises(IllegalOperand) as caught:
         neurosim.simulate(kernel)()
-    file = "tests/test_instruction.py"
+    file = "tests/test_execution/test_instruction.py"
     first, second = caught.value.where
     assert first.endswith(f"{file}:{line_of(helper, 1)}  in helper")
     assert second.endswith(f"{file}:{line_of(kernel, 3)}  in kernel")

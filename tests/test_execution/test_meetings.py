@@ -21,7 +21,7 @@ from neurosim.errors import (
 from neurosim.shell.loading import load_module
 
 F = np.float32
-two_cores = load_module(Path(__file__).with_name("two_cores.py"))
+two_cores = load_module(Path(__file__).parents[1] / "two_cores.py")
 no_thread_stays = two_cores.no_thread_stays
 HALVES, exchange, on_two, tile = two_cores.HALVES, two_cores.exchange, two_cores.on_two, two_cores.tile
 

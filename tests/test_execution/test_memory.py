@@ -36,7 +36,7 @@ def store(tile):
 
 
 def line_of(function, offset):
-    return f"tests/test_memory.py:{function.__code__.co_firstlineno + offset}"
+    return f"tests/test_execution/test_memory.py:{function.__code__.co_firstlineno + offset}"
 
 
 # -- the shadow, against a state per byte -----------------------------------------------------------------------------

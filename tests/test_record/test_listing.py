@@ -22,7 +22,7 @@ from neurosim.record import listing
 from neurosim.record.encoding import Word
 from neurosim.shell.loading import load_kernel
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 class Mode(Enum):

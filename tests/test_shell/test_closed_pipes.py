@@ -14,7 +14,7 @@ import pytest
 
 from neurosim import cli
 
-KERNEL = f"{Path(__file__).parents[1] / 'kernels' / 'softmax.py'}:softmax"
+KERNEL = f"{Path(__file__).parents[2] / 'kernels' / 'softmax.py'}:softmax"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -30,8 +30,8 @@ from neurosim.launch.cores import Cores
 from neurosim.shell.loading import load_module
 
 F = np.float32
-ROOT = Path(__file__).resolve().parents[1]
-two_cores = load_module(Path(__file__).with_name("two_cores.py"))
+ROOT = Path(__file__).resolve().parents[2]
+two_cores = load_module(Path(__file__).parents[1] / "two_cores.py")
 no_thread_stays = two_cores.no_thread_stays
 HALVES, exchange, on_two, swapped, tile = (
     two_cores.HALVES,

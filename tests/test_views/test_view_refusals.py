@@ -181,7 +181,7 @@ def test_illegal_views(call, message):
         asked(call)
     assert re.search(message, str(caught.value), re.DOTALL)
     assert (
-        caught.value.where[0].startswith("tests/test_view_refusals.py:")
+        caught.value.where[0].startswith("tests/test_views/test_view_refusals.py:")
         or "test_view_refusals.py:" in caught.value.where[0]
     )
 

@@ -42,7 +42,7 @@ def test_live_tiles_must_fit():
     assert "196608" in text.replace(",", "")
     assert "trn2" in text
     assert text.index("tile_24642") < text.index("tile_222"), "largest first"
-    assert f"tests/test_capacity.py:{filling.__code__.co_firstlineno + 4}" in text
+    assert f"tests/test_execution/test_capacity.py:{filling.__code__.co_firstlineno + 4}" in text
 
 
 def test_space_is_free_after_the_last_access():

@@ -17,7 +17,7 @@ from neurosim.errors import IllegalOperand, NeurosimError
 from neurosim.shell.loading import load_module
 
 F = np.float32
-here = load_module(Path(__file__).with_name("marked_lines.py")).here
+here = load_module(Path(__file__).parents[1] / "marked_lines.py").here
 
 
 def shape_of(a, b):
@@ -34,6 +34,9 @@ def first_of(a, b):
 
 class Bare:
     """Looks like no array at all."""
+
+    def __repr__(self):
+        return "<Bare object>"
 
 
 @pytest.mark.parametrize(
