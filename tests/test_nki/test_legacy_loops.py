@@ -52,6 +52,23 @@ def test_a_scan_needs_its_order():
     assert "use nl.sequential_range" in text
 
 
+def test_a_precise_schedule_keeps_the_order_of_iterations():
+    def precise(extent):
+        return nl.affine_range(extent, precise_schedule=True)
+
+    def imprecise(extent):
+        return nl.affine_range(extent, precise_schedule=False)
+
+    def within(extent):
+        return (i for _ in precise(1) for i in nl.affine_range(extent))
+
+    a = numbers(8, 64)
+    np.testing.assert_array_equal(scan(precise)(a), scan(nl.sequential_range)(a))
+    for loop in (imprecise, within):
+        with pytest.raises(LoopCarriedDependence):
+            scan(loop)(a)
+
+
 @nki.jit
 def in_hbm(a, distance):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)

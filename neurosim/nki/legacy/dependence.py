@@ -34,7 +34,8 @@ class _Loop:
     """A running ``affine_range``.
 
     Attributes:
-        first, current: numbers of the first write in it, and in its present iteration.
+        first, current: numbers of the first write in it, and in its present iteration; both the first where iterations
+            may need each other.
         placed: by call stack, how many tensors were placed there in the present iteration.
         places: of an outermost loop, by call stack and that count, the place that the first one got.
     """
@@ -107,10 +108,10 @@ class Tracker:
     _writers: WeakKeyDictionary[Storage, _Writers] = field(default_factory=WeakKeyDictionary)
     _stacks: array[int] = field(default_factory=lambda: array("q", [-1]))  # by number, where it is
 
-    def affine(self, numbers: range, flush: Callable[[], None]) -> Iterator[LoopIndex]:
+    def affine(self, numbers: range, flush: Callable[[], None], in_order: bool = False) -> Iterator[LoopIndex]:
         """Yield the numbers of an ``affine_range``, and know the iteration meanwhile.
 
-        ``flush`` issues what waits, so that it counts where it was called.
+        ``flush`` issues what waits, so that it counts where it was called. Iterations ``in_order`` may need each other.
         """
         flush()
         loop = _Loop(self._count, self._count)
@@ -118,7 +119,7 @@ class Tracker:
         try:
             for number in numbers:
                 flush()
-                loop.current = self._count
+                loop.current = loop.first if in_order else self._count
                 loop.placed.clear()
                 yield LoopIndex(number)
             flush()

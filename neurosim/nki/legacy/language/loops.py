@@ -16,17 +16,23 @@ from neurosim.nki.legacy.index import is_int
 from neurosim.nki.legacy.state import active, run_of
 
 
-def affine_range(*args: int, directives: Any = None, **hints: Any) -> Iterator[LoopIndex]:
+def affine_range(
+    *args: int, directives: Any = None, precise_schedule: bool = False, **hints: Any
+) -> Iterator[LoopIndex]:
     """Return the numbers of a loop whose iterations need nothing of each other, reductions excepted.
 
-    ``directives`` are those of ``nki.compiler``; other hints to the compiler change nothing here.
+    ``directives`` are those of ``nki.compiler``. With ``precise_schedule`` iterations run in their order and may need
+    each other (*assumed*, documented nowhere: nki-samples' ``pipelined_attention.py``, checked on a chip by its author,
+    hands tiles from one to the next). Other hints to the compiler change nothing here.
 
     Raises (in the loop):
         LoopCarriedDependence: an iteration reads what an earlier one wrote.
     """
     run = active()
     numbers = _numbers(args, "nl.affine_range")
-    return map(LoopIndex, numbers) if run is None else _directed(run.tracker.affine(numbers, run.flush), directives)
+    if run is None:
+        return map(LoopIndex, numbers)
+    return _directed(run.tracker.affine(numbers, run.flush, in_order=bool(precise_schedule)), directives)
 
 
 def sequential_range(*args: int, directives: Any = None, **hints: Any) -> Iterator[LoopIndex]:
