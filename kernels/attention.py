@@ -72,7 +72,7 @@ def attend(tiles, keys, kv0, scale):
     for block in blocks:
         block.weights, block.total = weigh(block.tile, block.scores, block.shift, scale)
     for block in blocks:
-        block.weights_t = [transposed(block.weights[:, start : start + size]) for start, size in pieces(block.width)]
+        block.weights_t = transposed_pieces(block.weights)
     for block in blocks:
         product = weighted_values(block.weights_t, values)
         gather(block.tile, block.shift, block.total, product)
@@ -140,6 +140,29 @@ def transposed(tile, target=None):
     return target
 
 
+def transposed_pieces(tile):
+    """Return the transposes of an SBUF tile's pieces of at most 128 columns, as SBUF tiles of as many rows.
+
+    They lie side by side in a bank of PSUM, so that one copy moves them all; a shorter piece at the end takes another.
+    """
+    rows, columns = tile.shape
+    whole = columns - columns % nl.tile_size.pmax
+    found = []
+    for first, last in ((0, whole), (whole, columns)):
+        parts = pieces(last - first)
+        if parts:
+            height = parts[0][1]
+            psum = nl.ndarray((height, len(parts) * rows), dtype=tile.dtype, buffer=nl.psum)
+            target = nl.ndarray((height, len(parts) * rows), dtype=tile.dtype, buffer=nl.sbuf)
+            places = [slice(index * rows, index * rows + rows) for index in range(len(parts))]
+            for index in range(len(parts)):
+                start = first + parts[index][0]
+                nisa.nc_transpose(dst=psum[:, places[index]], data=tile[:, start : start + height])
+            nisa.activation(dst=target, op=nl.copy, data=psum)  # on Scalar: Vector has more to do
+            found += [target[:, place] for place in places]
+    return found
+
+
 def score(tile, k_t, kv0):
     """Return q kᵀ [rows, width] of a tile over the keys from ``kv0``, with keys that a row must not see masked."""
     rows, width = tile.rows, k_t.shape[1]
@@ -166,9 +189,10 @@ def largest(tile, scores, scale):
     peak = column(tile.rows)
     nisa.tensor_reduce(dst=peak, op=nl.maximum, data=scores, axis=1)
     shift = column(tile.rows)
-    nisa.tensor_scalar(dst=shift, data=peak, op0=nl.multiply, operand0=-scale)
-    if tile.shift != None:
-        nisa.tensor_tensor(dst=shift, data1=shift, data2=tile.shift, op=nl.minimum)
+    if tile.shift == None:
+        nisa.tensor_scalar(dst=shift, data=peak, op0=nl.multiply, operand0=-scale)
+    else:
+        nisa.tensor_scalar(dst=shift, data=peak, op0=nl.multiply, operand0=-scale, op1=nl.minimum, operand1=tile.shift)
     return shift
 
 
@@ -199,8 +223,9 @@ def gather(tile, shift, total, product):
         decay = column(tile.rows)
         nisa.activation(dst=decay, op=nl.exp, data=tile.shift, bias=shift, scale=-1.0)
         nisa.tensor_scalar(dst=total, data=tile.total, op0=nl.multiply, operand0=decay, op1=nl.add, operand1=total)
-        nisa.tensor_scalar(dst=weighted, data=tile.weighted, op0=nl.multiply, operand0=decay)
-        nisa.tensor_tensor(dst=weighted, data1=weighted, data2=product, op=nl.add)
+        nisa.scalar_tensor_tensor(
+            dst=weighted, data=tile.weighted, op0=nl.multiply, operand0=decay, op1=nl.add, operand1=product
+        )
     tile.shift, tile.total, tile.weighted = shift, total, weighted
 
 
