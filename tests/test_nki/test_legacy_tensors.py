@@ -528,16 +528,17 @@ def test_a_function_that_places_and_takes_something_else_is_refused():
         kernel(numbers(16, 8))
 
 
-def test_an_address_that_a_loop_counts_up_is_that_of_its_first_iteration():
+@pytest.mark.parametrize("loop", [nl.affine_range, nl.sequential_range])
+def test_an_address_that_a_loop_counts_up_is_that_of_its_first_iteration(loop):
     """The old compiler traced a loop once (nki-samples, allocated_attention.py); this would leave SBUF otherwise."""
 
     @nki.jit
     def kernel(a):
         out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
         address = 0
-        for b in nl.affine_range(4):
+        for b in loop(4):
             size = 60_000
-            for half in nl.affine_range(2):
+            for half in loop(2):
                 held = nl.ndarray((par_dim(16), 4), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
                 address += size
                 rows, columns = nl.mgrid[0:16, 0:4]

@@ -36,12 +36,21 @@ class _Loop:
     Attributes:
         first, current: numbers of the first write in it, and in its present iteration; both the first where iterations
             may need each other.
-        placed: by call stack, how many tensors were placed there in the present iteration.
-        places: of an outermost loop, by call stack and that count, the place that the first one got.
     """
 
     first: int
     current: int
+
+
+@dataclass(slots=True, eq=False)
+class _Body:
+    """What a running loop allocates, which the old compiler traced once.
+
+    Attributes:
+        placed: by call stack, how many tensors were placed there in the present iteration.
+        places: of an outermost loop, by call stack and that count, the place that the first one got.
+    """
+
     placed: dict[int, int] = field(default_factory=dict)
     places: dict[tuple[int, int], Any] = field(default_factory=dict)
 
@@ -104,6 +113,7 @@ class Tracker:
     """Writes in ``affine_range`` loops, by number."""
 
     _loops: list[_Loop] = field(default_factory=list)
+    _bodies: list[_Body] = field(default_factory=list)
     _count: int = 1
     _writers: WeakKeyDictionary[Storage, _Writers] = field(default_factory=WeakKeyDictionary)
     _stacks: array[int] = field(default_factory=lambda: array("q", [-1]))  # by number, where it is
@@ -117,26 +127,36 @@ class Tracker:
         loop = _Loop(self._count, self._count)
         self._loops.append(loop)
         try:
-            for number in numbers:
+            for index in self.body(numbers):
                 flush()
                 loop.current = loop.first if in_order else self._count
-                loop.placed.clear()
-                yield LoopIndex(number)
+                yield index
             flush()
         finally:
             self._loops.remove(loop)
             if not self._loops:
                 self._writers.clear()  # no loop that is yet to come has these for its own
 
+    def body(self, numbers: range) -> Iterator[LoopIndex]:
+        """Yield the numbers of a loop that the old compiler traced once."""
+        body = _Body()
+        self._bodies.append(body)
+        try:
+            for number in numbers:
+                body.placed.clear()
+                yield LoopIndex(number)
+        finally:
+            self._bodies.remove(body)
+
     def traced(self, stack: int, place: Any) -> Any:
         """Return the place of a tensor that the call stack ``stack`` allocates: in a loop, as in its first iteration.
 
         The old compiler traced a loop once, so that ``address += size`` in it adds once (nki-samples'
-        ``allocated_attention.py``, whose addresses would leave SBUF otherwise).
+        ``allocated_attention.py`` and ``pipelined_attention.py``, whose addresses would leave SBUF otherwise).
         """
-        if not self._loops:
+        if not self._bodies:
             return place
-        inner, outer = self._loops[-1], self._loops[0]
+        inner, outer = self._bodies[-1], self._bodies[0]
         count = inner.placed[stack] = inner.placed.get(stack, 0) + 1
         return outer.places.setdefault((stack, count), place)
 

@@ -37,7 +37,9 @@ def affine_range(
 
 def sequential_range(*args: int, directives: Any = None, **hints: Any) -> Iterator[LoopIndex]:
     """Return the numbers of a loop whose iterations run one after the other; see :func:`affine_range` for hints."""
-    return _directed(map(LoopIndex, _numbers(args, "nl.sequential_range")), directives)
+    run = active()
+    numbers = _numbers(args, "nl.sequential_range")
+    return _directed(map(LoopIndex, numbers) if run is None else run.tracker.body(numbers), directives)
 
 
 def static_range(*args: int) -> Iterator[LoopIndex]:
