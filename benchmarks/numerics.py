@@ -89,7 +89,7 @@ def products(repeats: int) -> list[Row]:
     """Return a matmul in its one order of sums, on one and two threads, against BLAS on all threads."""
     import numpy as np
 
-    from neurosim import jit
+    from neurosim import pool
     from neurosim.numerics import matmul
 
     rng = np.random.default_rng(3)
@@ -98,7 +98,7 @@ def products(repeats: int) -> list[Row]:
     outs = [np.zeros((128, 512), np.float32) for _ in range(2)]
 
     def ours(threads: int) -> None:
-        jit.limit_threads(threads)
+        pool.limit_threads(threads)
         matmul.accumulate_into(outs[threads - 1], stationary, moving, 1, overwrite=True)
 
     for _ in range(max(repeats, 100)):  # parallel work begins when it is known what serial work costs

@@ -1,4 +1,4 @@
-"""The one file that imports numba: decorators, compiler flags, cache folder, threads.
+"""The one file that imports numba: decorators, compiler flags, cache folder.
 
 Flags, each with its reason:
 
@@ -20,12 +20,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import os
 import platform
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,15 +52,6 @@ INTERPRETED: Final = bool(_config.DISABLE_JIT)
 
 #: ``range`` whose iterations may run on several threads inside a function under :func:`parallel`.
 prange: Final[Any] = _numba.prange
-
-#: Multiply-adds below which starting threads costs more than it saves (about 20 us of serial work).
-_PARALLEL_MIN: Final = 1_000_000
-#: Serial work that comes first: it tells what serial work costs, and a short kernel need not compile the parallel one.
-_LEARN_NS: Final = 10_000_000
-#: What parallel work may lose before it stops, and for how long it stops: at first, and at most.
-_LOSS_LIMIT_NS: Final = 2_000_000
-_FIRST_PAUSE_NS: Final = 10_000_000
-_LAST_PAUSE_NS: Final = 1_000_000_000
 
 _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -99,40 +87,46 @@ def cache_dir(package: Path) -> Path | None:
         tempfile.TemporaryFile(dir=folder).close()
     except (OSError, RuntimeError) as error:
         _log.info("compiled code is not kept on disk: %s", error)
-        _announce("each time, as no folder for the result can be written: set NEUROSIM_CACHE_DIR")
+        _announce(package, "each time, as no folder for the result can be written: set NEUROSIM_CACHE_DIR")
         return None
     if next(folder.rglob("*.nbi"), None) is None:
-        _announce("10 to 20 seconds now, and a few for each new mix of instruction and dtype later; kept on disk")
+        _announce(package, "kept on disk")
     return folder
 
 
-class _Announcement(_numba.core.event.Listener):  # type: ignore[misc,unused-ignore]
-    """Says on stderr, before the first of our functions is compiled, what takes so long. Once in a process."""
+#: What takes long to compile, and how long: by the last name of a package.
+_WAITS: Final = {
+    "numerics": ("arithmetic", "up to 10 seconds now, and a few for each new mix of instruction and dtype later"),
+    "events": ("the timing of long programs", "10 to 20 seconds"),
+}
 
-    def __init__(self, ending: str) -> None:
-        self.ending = ending
+
+class _Announcement(_numba.core.event.Listener):  # type: ignore[misc,unused-ignore]
+    """Says on stderr, before the first function of a package is compiled, what takes so long. Once in a process."""
+
+    def __init__(self) -> None:
+        self.endings: dict[str, str] = {}  # by package, as long as nothing was said
 
     def on_start(self, event: Any) -> None:
         """Look whose function it is."""
-        module: str = event.data["dispatcher"].py_func.__module__
-        if self.ending and module.startswith(_PACKAGE):
-            sys.stderr.write(f"neurosim: compiling arithmetic for this processor, {self.ending}\n")
+        package = Path(event.data["dispatcher"].py_func.__code__.co_filename).parent
+        ending = self.endings.pop(str(package), "")
+        if ending and package.name in _WAITS:
+            what, wait = _WAITS[package.name]
+            sys.stderr.write(f"neurosim: compiling {what} for this processor, {wait}; {ending}\n")
             sys.stderr.flush()
-            self.ending = ""
 
     def on_end(self, event: Any) -> None:
         """Nothing."""
 
 
-def _announce(ending: str) -> None:
-    """Say so when something is compiled; the first one that has something to say is heard."""
-    if not _announcements:
-        _announcements.append(_Announcement(ending))
-        _numba.core.event.register("numba:compile", _announcements[0])
+def _announce(package: Path, ending: str) -> None:
+    """Say so when a function of the package is compiled."""
+    _announcement.endings[str(package)] = ending
 
 
-_announcements: list[_Announcement] = []
-_PACKAGE: Final = __name__.partition(".")[0] + "."
+_announcement: Final = _Announcement()
+_numba.core.event.register("numba:compile", _announcement)
 
 
 @contextmanager
@@ -194,6 +188,10 @@ class _MachineCode(_numba.core.caching.FunctionCache):  # type: ignore[misc,unus
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
 
+    def is_filled(self) -> bool:
+        """Return whether machine code of the function was kept, for whichever signature."""
+        return Path(self._cache_file._index_path).exists()
+
 
 def _jit(function: F, **flags: Any) -> F:
     jitted: Any = _numba.njit(function, **_FLAGS, **flags)
@@ -220,6 +218,21 @@ def compiled(function: F) -> F:
     return _interpreted(function) if INTERPRETED else _jit(function, _nrt=False)
 
 
+def python_of(function: Any) -> Any:
+    """Return the Python that a compiled function was made from; all else as it is."""
+    return getattr(function, "py_func", getattr(function, "__wrapped__", function))
+
+
+def is_loaded(function: Any) -> bool:
+    """Return whether a compiled function has machine code in this process."""
+    return bool(function.signatures)
+
+
+def is_on_disk(function: Any) -> bool:
+    """Return whether a compiled function's machine code was kept by some process."""
+    return isinstance(function._cache, _MachineCode) and function._cache.is_filled()
+
+
 def named(name: str) -> Callable[[F], F]:
     """Compile a kernel that a factory makes in several variants.
 
@@ -234,7 +247,7 @@ def named(name: str) -> Callable[[F], F]:
 
 
 def parallel(function: F) -> F:
-    """Compile the parallel kernel. Call it only from :func:`run`."""
+    """Compile the parallel kernel. Call it only from :func:`neurosim.pool.run`."""
     return _interpreted(function) if INTERPRETED else _jit(function, parallel=True)
 
 
@@ -492,106 +505,7 @@ def _repeated(builder: Any, vector: Any, element: Any) -> Any:
     return builder.shuffle_vector(first, vector, llvmlite.ir.Constant(lanes, [0] * vector.type.count))
 
 
-class _Pool:
-    """Who may use numba's thread pool: one caller at a time, no forked child, and nobody while it does not pay.
-
-    GNU OpenMP ends a forked child that enters its pool, and numba's own workqueue layer aborts the process when
-    two threads enter, so both run serially. When other processes want the cores, a call on all threads can take
-    40 times longer than on one (7.6 ms against 0.18 ms, measured): the threads wait for each other. So parallel
-    work stops for a while when it has lost a few milliseconds against serial work. The bits depend on none of this.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.limit: int | None = None
-        self.serial = INTERPRETED
-        self.size: int | None = None
-        self.serial_runs = 0
-        self.serial_time = 0  # ns, the first run left out, which may compile
-        self.serial_cost = float("inf")  # ns for a unit of work, the best seen
-        self.started = False
-        self.loss = 0.0  # ns that parallel calls took longer than serial ones would have, less what others gained
-        self.resume = 0  # ns on the clock
-        self.pause = _FIRST_PAUSE_NS
-
-    def after_fork(self) -> None:
-        self.serial = True
-
-    def threads(self) -> int:
-        if self.serial:
-            return 1
-        if self.size is None:
-            self.size = self._start()
-        return self.size if self.limit is None else min(self.limit, self.size)
-
-    def _start(self) -> int:
-        try:
-            size = int(_numba.get_num_threads())
-            layer = _numba.threading_layer() if size > 1 else "none"
-        except ValueError as error:
-            _log.info("matmul runs on one thread: %s", error)
-            return 1
-        return 1 if layer == "workqueue" else size
-
-    def run(self, work: int, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        if work < _PARALLEL_MIN:
-            function(1, *arguments)
-            return
-        start = time.perf_counter_ns()
-        wanted = self.serial_time >= _LEARN_NS and start >= self.resume
-        count = self.threads() if wanted else 1
-        if count == 1 or not self.lock.acquire(blocking=False):
-            function(1, *arguments)
-            self._learn(time.perf_counter_ns() - start, work)
-            return
-        try:
-            function(count, *arguments)
-        finally:
-            self.lock.release()
-        self._judge(time.perf_counter_ns(), start, work)
-
-    def _learn(self, elapsed: int, work: int) -> None:
-        if self.serial_runs:
-            self.serial_time += elapsed
-        self.serial_runs += 1
-        self.serial_cost = min(self.serial_cost, elapsed / work)
-
-    def _judge(self, end: int, start: int, work: int) -> None:
-        """Stop parallel work for a while if it does not pay."""
-        gain = work * self.serial_cost - (end - start)
-        if not self.started:
-            # the first call starts the threads and may compile
-            self.started = True
-        elif self.loss > gain + _LOSS_LIMIT_NS:
-            self.loss = 0.0
-            self.resume = end + self.pause
-            self.pause = min(2 * self.pause, _LAST_PAUSE_NS)
-        else:
-            self.loss = max(self.loss - gain, 0.0)
-            if gain > 0.0 and self.loss == 0.0:
-                self.pause = _FIRST_PAUSE_NS
-
-
-_pool = _Pool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.after_fork)
-
-
-def threads() -> int:
-    """Return how many threads a large parallel kernel may use (1 means that all runs serially)."""
-    return _pool.threads()
-
-
-def limit_threads(count: int | None) -> None:
-    """Use at most ``count`` threads from now on; None lifts the limit. Results do not depend on it."""
-    if count is not None and count < 1:
-        raise ValueError(f"limit_threads: count is {count}, at least 1 is needed")
-    _pool.limit = count
-
-
-def run(work: int, function: Callable[..., None], *arguments: Any) -> None:
-    """Call ``function(threads, *arguments)`` with as many threads as pay.
-
-    ``work`` is in multiply-adds; the bits must not depend on the number of threads.
-    """
-    _pool.run(work, function, arguments)
+def numba_threads() -> tuple[int, str]:
+    """Return how many threads numba's pool has, and what runs them ("none" for one); ValueError where nothing can."""
+    count = int(_numba.get_num_threads())
+    return count, str(_numba.threading_layer()) if count > 1 else "none"

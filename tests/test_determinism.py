@@ -15,7 +15,7 @@ import hashlib, json, sys, tempfile
 from pathlib import Path
 import ml_dtypes, numpy as np
 import neurosim, nki, nki.isa as nisa, nki.language as nl
-from neurosim import jit
+from neurosim import pool
 from neurosim.record.listing import listing
 from neurosim.shell.loading import load_kernel, packaged_kernel
 from neurosim.report.perfetto import write_trace
@@ -50,7 +50,7 @@ def normal(seed, *shape, dtype=np.float32):
 
 
 if "threads" in sys.argv[2:]:  # small products, too, on all threads that there are
-    jit._PARALLEL_MIN, jit._LEARN_NS, jit._LOSS_LIMIT_NS = 1, 0, float("inf")
+    pool._PARALLEL_MIN, pool._LEARN_NS, pool._LOSS_LIMIT_NS = 1, 0, float("inf")
 SIZE = int(sys.argv[1])
 runs = {
     "matmul bfloat16": (matmul, [normal(seed, SIZE, SIZE, dtype=ml_dtypes.bfloat16) for seed in (1, 2)], {}),
@@ -73,7 +73,7 @@ for name, (kernel, arrays, options) in runs.items():
         path = Path(folder) / "trace.json"
         write_trace(path, result.program, result.timelines, result.chip)
         found[f"{name}: trace"] = digest(path.read_bytes())
-sys.stderr.write(f"threads: {jit.threads() if jit._pool.started else 1}")
+sys.stderr.write(f"threads: {pool.threads() if pool._pool.started else 1}")
 print(json.dumps(found))
 """
 

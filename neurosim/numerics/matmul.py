@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim import dtypes, jit
+from neurosim import dtypes, jit, pool
 from neurosim.dtypes import DType
 from neurosim.jit import SUM_COLUMNS, SUM_ROWS, compiled, inlined, parallel, prange
 from neurosim.numerics import wide
@@ -462,7 +462,7 @@ def matmul_into(
     right = moving if isinstance(moving, Rows) else _operand(moving, moving_dtype)
     left_halved, right_halved = passes == 4 and _is_long(stationary_dtype), passes == 4 and _is_long(moving_dtype)
     work = depth * rows * columns << (left_halved + right_halved)
-    jit.run(work, _multiply, out, left, right, left_halved, right_halved, overwrite)
+    pool.run(work, _multiply, out, left, right, left_halved, right_halved, overwrite)
 
 
 def accumulate_into(psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool) -> None:

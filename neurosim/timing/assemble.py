@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim import tiers
 from neurosim.chip import Chip
 from neurosim.program import Program
 from neurosim.timing.events.arranging import arrange, count_ops
@@ -92,11 +93,14 @@ def _ops(tables: Tables, numbers: Ints, core: int, units: int) -> tuple[NDArray[
     """Return a core's ops by unit and start, and by unit their totals: waiting by reason, and work behind these."""
     done, moves = tables.ops[: tables.totals[0].ops], tables.moves[: tables.totals[0].moves]
     counts = np.zeros(units, dtype=np.int64)
-    count_ops(done, moves, tables.records, core, counts)
+    records = len(tables.records)
+    tiers.run(records, count_ops, done, moves, tables.records, core, counts)
     ops = np.empty(int(counts.sum()), dtype=OP_DTYPE)
     totals_ps = np.zeros((units, len(Stall) + 1), dtype=np.int64)
     places, reached_ps = np.cumsum(counts) - counts, np.zeros(units, dtype=np.int64)
-    arrange(done, moves, tables.records, numbers, core, places, reached_ps, ops.view(np.recarray), totals_ps)
+    logs = done, moves, tables.records, numbers
+    filled = places, reached_ps, ops.view(np.recarray), totals_ps
+    tiers.run(records, arrange, *logs, core, *filled)
     return ops, totals_ps
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim import tiers
 from neurosim.errors import SimulatorBug
 from neurosim.program import Program
 from neurosim.timing.causes.names import NUMBERS
@@ -62,7 +63,8 @@ def critical_path(program: Program, timelines: Mapping[int, Timeline]) -> Critic
     count = 0
     if len(last.records):
         columns = last.start_ps, begin_ps, last.waited_for, last.queued_behind
-        count = walk(room.view(np.recarray), *columns, _last_record(last), last.makespan_ps)
+        end = _last_record(last), last.makespan_ps
+        count = tiers.run(len(program), walk, room.view(np.recarray), *columns, *end)
     if count < 0:
         raise SimulatorBug("timing: records wait for each other in a circle", advice="report it with the program")
     steps = room[:count][::-1].copy()

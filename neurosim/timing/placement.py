@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim import tiers
 from neurosim.chip import Chip
 from neurosim.engines import Engine
 from neurosim.jit import compiled
@@ -63,7 +64,8 @@ def placed(program: Program, chip: Chip) -> Placement:
     cores = np.array(program.cores, dtype=np.int64)
     models, loads_ps = _models(program), np.empty(len(_SHARING), dtype=np.int64)
     for core in np.unique(cores).tolist():
-        _balance(numbers, np.flatnonzero(cores == core), models, shared, own, twins, held_ps, loads_ps, REACH)
+        mine = np.flatnonzero(cores == core)
+        tiers.run(len(mine), _balance, numbers, mine, models, shared, own, twins, held_ps, loads_ps, REACH)
     return Placement(signatures, numbers)
 
 
@@ -136,17 +138,17 @@ def _balance(
         for record in part:
             number = numbers[record]
             if not shared[number]:
-                loads_ps[0] += held_ps[number, 0]
-                loads_ps[1] += held_ps[number, 1]
+                loads_ps[0] += held_ps[number][0]
+                loads_ps[1] += held_ps[number][1]
         for record in part:
             number = numbers[record]
             if shared[number]:
                 here, there = own[number], 1 - own[number]
-                stays = loads_ps[here] + held_ps[number, here] <= loads_ps[there] + held_ps[number, there]
+                stays = loads_ps[here] + held_ps[number][here] <= loads_ps[there] + held_ps[number][there]
                 if models[record] != record:
                     stays = own[numbers[models[record]]] == here
                 if stays:
-                    loads_ps[here] += held_ps[number, here]
+                    loads_ps[here] += held_ps[number][here]
                 else:
-                    loads_ps[there] += held_ps[number, there]
+                    loads_ps[there] += held_ps[number][there]
                     numbers[record] = twins[number]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from neurosim import tiers
 from neurosim.chip import Chip
 from neurosim.program import Program
 from neurosim.timing.events.names import Stall
@@ -61,7 +62,7 @@ def slack_ps(program: Program, chip: Chip, timing: TimingOptions) -> Ints:
     ]
     first, second, gap = (np.concatenate(columns).astype(np.int64) for columns in zip(*pairs, strict=True))
     order = np.argsort(-records.start_ps[first], kind="stable")
-    relax(slack, first[order], second[order], np.maximum(gap[order], 0))
+    tiers.run(len(program), relax, slack, first[order], second[order], np.maximum(gap[order], 0))
     by_record = np.zeros(len(program), dtype=np.int64)
     by_record[compiled.records] = slack
     return by_record[compiled.stand_ins]

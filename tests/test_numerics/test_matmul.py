@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from neurosim import dtypes, jit
+from neurosim import dtypes, pool
 from neurosim.dtypes import DType
 from neurosim.numerics import convert, matmul, reference
 
@@ -19,9 +19,9 @@ F32 = NDArray[np.float32]
 
 @pytest.fixture(params=[1, 2])
 def thread_limit(request: pytest.FixtureRequest) -> Iterator[int]:
-    jit.limit_threads(request.param)
+    pool.limit_threads(request.param)
     yield request.param
-    jit.limit_threads(None)
+    pool.limit_threads(None)
 
 
 def operands(depth: int, rows: int, columns: int, seed: int = 0) -> tuple[F32, F32]:
@@ -62,7 +62,7 @@ def test_one_pass_is_the_twin(depth: int, rows: int, columns: int) -> None:
 def test_threads_do_not_change_bits(rows: int, columns: int) -> None:
     stationary, moving = operands(128, rows, columns)
     want = reference.matmul_pass(stationary, moving)
-    jit._pool._learn(jit._LEARN_NS, 1)  # or the first runs would be serial
+    pool._pool._learn(pool._LEARN_NS, 1)  # or the first runs would be serial
     for _ in range(3):
         assert same_bits(matmul.matmul(stationary, moving, 1), want)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from neurosim import tiers
 from neurosim.analysis.dependences import Dependence, dependences
 from neurosim.analysis.lifetimes import check_capacity, lifetimes
 from neurosim.engines import Engine, Memory
@@ -216,6 +217,24 @@ def test_every_schedule_is_sound(new_builder, trn2, plan, spare):
             by = timeline.waited_for[record]
             assert by < 0 or timeline.start_ps[by] <= timeline.start_ps[record]
             assert by >= 0 or timeline.start_ps[record] == 0 or timeline.reason[record] == Stall.NONE
+
+
+@settings(FIXTURES, max_examples=30)
+@given(plan=steps, name=st.sampled_from(TRAINIUM), schedule=st.sampled_from(SCHEDULES), throttle=st.booleans())
+def test_plain_python_says_the_same(new_builder, chips, plan, name, schedule, throttle):
+    """Loops over records, as plain Python and compiled."""
+    chip = chips[name]
+    program, found = build(new_builder(chip.generation), plan), []
+    for pays in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tiers, "_pays", lambda *_, pays=pays: pays)
+            try:
+                (timeline,) = time(program, chip, schedule=schedule, throttle=throttle).values()
+            except CapacityExceeded:
+                assume(False)
+        columns = (timeline.start_ps, timeline.complete_ps, timeline.data_ps, timeline.reason, timeline.waited_for)
+        found.append((timeline.ops.tolist(), timeline.queued_behind.tolist(), *map(np.ndarray.tolist, columns)))
+    assert found[0] == found[1]
 
 
 SLOWER_WHEN_LESS = ("GHz", "GB/s")

@@ -81,6 +81,6 @@ def _add(row: Any, unit: int, number: int, places: Any, reached_ps: Any, ops: An
 
 @inlined
 def _total(op: Any, unit: int, held: int, totals_ps: Any) -> None:
-    totals_ps[unit, op.reason] += op.stall_ps
-    totals_ps[unit, held] += op.held_ps
-    totals_ps[unit, -1] += op.busy_ps
+    totals_ps[unit][op.reason] += op.stall_ps
+    totals_ps[unit][held] += op.held_ps
+    totals_ps[unit][-1] += op.busy_ps

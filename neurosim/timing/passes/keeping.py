@@ -117,7 +117,7 @@ def keep(
     for index in range(len(tiles)):
         tile = tiles[index]
         other = held[classes[index]]
-        if other < 0 or written[0, other] >= written[1, tile]:
+        if other < 0 or written[0][other] >= written[1][tile]:
             held[classes[index]] = tile
             continue
         size, begin, end = size_bytes[tile], max(last[other] + 1 - margin, 0), min(first[tile] + margin, count)

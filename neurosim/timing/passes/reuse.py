@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from neurosim import tiers
 from neurosim.engines import Memory
 from neurosim.program import Access, Program, Signature
 from neurosim.record.storages import Storages
@@ -253,7 +254,9 @@ def _kept(tiles: _Tiles, lives: _Lives, used_bytes: Ints, limit_bytes: int) -> I
     tree[leaves : leaves + len(most)] = most
     _, classes = np.unique(tiles.classes, return_inverse=True)
     others = np.full(len(tiles.storages), -1, dtype=np.int64)
-    keep(
+    tiers.run(
+        len(used_bytes),
+        keep,
         tiles.storages,
         classes.astype(np.int64),
         lives.first // block,
