@@ -68,9 +68,12 @@ def load_kernel(target: str) -> Callable[..., Any]:
 
 
 def load_module(path: Path) -> Any:
-    """Import a file under a name of its own; its folder becomes importable, as for a script."""
+    """Import a file under a name of its own; its folder becomes importable, as for a script.
+
+    A file with the same text is imported once; one that was edited meanwhile, anew.
+    """
     path = path.resolve()
-    name = f"neurosim_kernel_{path.stem}_{zlib.crc32(os.fsencode(path)):08x}"
+    name = f"neurosim_kernel_{path.stem}_{zlib.crc32(path.read_bytes(), zlib.crc32(os.fsencode(path))):08x}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

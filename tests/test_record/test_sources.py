@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import neurosim
+from neurosim.shell.loading import load_kernel
 
 X = np.ones((128, 4), np.float32)
 
@@ -102,3 +103,13 @@ def test_equal_code_of_two_files_has_two_places(tmp_path):
     )
     program = neurosim.simulate(names["kernel"])(X, helpers).program
     assert [program.where(record)[0].path.rpartition("/")[2] for record in (1, 2)] == ["one.py", "other.py"]
+
+
+def test_a_file_is_imported_again_where_it_was_edited(tmp_path):
+    file, text = tmp_path / "kernels.py", "def kernel():\n    return {}\n"
+    file.write_text(text.format(1), encoding="utf-8")
+    first, same = load_kernel(f"{file}:kernel"), load_kernel(f"{file}:kernel")
+    file.write_text(text.format(22), encoding="utf-8")
+    edited = load_kernel(f"{file}:kernel")
+    assert first is same
+    assert (first(), edited()) == (1, 22)
