@@ -7,6 +7,7 @@ Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (``engine``) and ``nki/a
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 
 class Engine(Enum):
@@ -21,6 +22,10 @@ class Engine(Enum):
     sync = 6
 
     __hash__ = object.__hash__  # as below; no order of a set of engines shows anywhere
+
+
+DESCRIPTOR_TRIGGERS: Final = (Engine.sync, Engine.scalar)
+"""Engines that can have hardware make a DMA's descriptors, since NeuronCore-v3."""
 
 
 class Memory(Enum):
@@ -59,3 +64,8 @@ _LABELS = {memory: "HBM" if memory.is_hbm else memory.value.upper() for memory i
 
 HBM = (Memory.hbm, Memory.shared_hbm)
 """All kinds of HBM, for operand declarations."""
+
+
+def usual_trigger(source: Memory) -> Engine:
+    """Return which of them compilers were seen to choose (``timing/triggers.py``): Sync loads, Scalar stores."""
+    return Engine.sync if source.is_hbm else Engine.scalar

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.record.storages import StorageInfo as StorageInfo
@@ -231,6 +234,13 @@ class Program:
         self.blocks.append(block)
         self.trip_ids.append(trip)
         return index
+
+    def put(self, **columns: NDArray[np.integer]) -> None:
+        """Replace columns of records by arrays of numbers, each in the column's own type."""
+        for name, values in columns.items():
+            made = array(getattr(self, name).typecode)
+            made.frombytes(np.ascontiguousarray(values, made.typecode).tobytes())
+            setattr(self, name, made)
 
     def record(self, index: int) -> Record:
         """Return one record in readable form."""

@@ -231,7 +231,7 @@ class Result(Questions):
         """
         from neurosim.report.plots import plot_memory
 
-        return plot_memory(self.program, self._timeline_of(core), self.chip, path)
+        return plot_memory(self._timeline_of(core), self.chip, path)
 
     def _repr_html_(self) -> str:
         from neurosim.report.notebook import result_html

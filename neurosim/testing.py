@@ -94,7 +94,7 @@ def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0, dtype: Any = No
     max_ulp = _tolerance(max_ulp, "max_ulp")
     values, reference, dtype = _pair(actual, expected, dtype)
     distance = ulp_distance(actual, expected, dtype)
-    _report(distance > max_ulp, distance, values, reference, f"{max_ulp:g} ulp of {_name(dtype)}", actual)
+    _report(distance > max_ulp, distance, values, reference, f"{max_ulp:g} ulp of {_name(dtype)}")
 
 
 def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: float = 0.0) -> None:
@@ -123,7 +123,7 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
         far = ~(np.abs(values - reference) <= allowed)
     far &= ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
     far |= np.isinf(reference) & (values != reference)  # an infinite tolerance allows nothing
-    _report(far, ulp_distance(actual, expected), values, reference, f"rtol {rtol:g} and atol {atol:g}", actual)
+    _report(far, ulp_distance(actual, expected), values, reference, f"rtol {rtol:g} and atol {atol:g}")
 
 
 def rounded(values: Any, dtype: Any) -> npt.NDArray[Any]:
@@ -229,7 +229,7 @@ def _name(dtype: Any) -> str:
     return str(dtype if known is None else known)
 
 
-def _report(far: Any, distance: Floats, values: Floats, reference: Floats, limit: str, actual: Any) -> None:
+def _report(far: Any, distance: Floats, values: Floats, reference: Floats, limit: str) -> None:
     """Raise where ``far`` says so, with the worst elements and the box that they lie in."""
     __tracebackhide__ = True
     count = int(np.count_nonzero(far))

@@ -12,7 +12,6 @@ it did with more sums than there is room for.
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from neurosim.analysis.lifetimes import SPILL, moves_to_fit
 from neurosim.analysis.spills import Move, Traffic, traffic_of
 from neurosim.chip import Chip
-from neurosim.engines import Engine, Memory
+from neurosim.engines import Engine, Memory, usual_trigger
 from neurosim.program import Access, Pattern, Program, Signature, StorageInfo
 from neurosim.work import Lanewise, Stream, Transfer
 
@@ -157,7 +156,7 @@ def _dma(info: StorageInfo, chip: Chip, leaves: bool) -> Signature:
     generation = "hwdge" if chip.generation >= _HARDWARE else "none"
     descriptors, descriptor_bytes = info.partitions * pieces, -(-info.row_bytes // pieces)
     work = Transfer(descriptors, descriptor_bytes, size_bytes, size_bytes, source, target, generation)
-    engine = Engine.scalar if leaves else Engine.sync
+    engine = usual_trigger(source)
     return Signature("dma_copy", patterns, ((SPILL, leaves),), engine, frozenset({engine}), (work,))
 
 
@@ -210,11 +209,12 @@ def _insert(program: Program, added: _Added, operands: Ints, starts: Ints) -> No
     sizes = np.insert(np.diff(starts), at, 2)
     for name in ("cores", "stack_ids", "blocks", "trip_ids"):
         column = np.array(getattr(program, name))
-        setattr(program, name, _array(getattr(program, name), np.insert(column, at, column[at])))
-    ids = np.insert(np.array(program.signature_ids), at, added.signatures)
-    program.signature_ids = _array(program.signature_ids, ids)
-    program.slots = _array(program.slots, operands.reshape(-1))
-    program.slot_starts = _array(program.slot_starts, np.concatenate([[0], 2 * np.cumsum(sizes)]))
+        program.put(**{name: np.insert(column, at, column[at])})
+    program.put(
+        signature_ids=np.insert(np.array(program.signature_ids), at, added.signatures),
+        slots=operands.reshape(-1),
+        slot_starts=np.concatenate([[0], 2 * np.cumsum(sizes)]),
+    )
     places = np.arange(count + 1) + np.searchsorted(at, np.arange(count + 1), side="right")
     program.names = {int(places[record]): name for record, name in program.names.items()}
     program.edges = [(int(places[consumer]), int(places[producer])) for consumer, producer in program.edges]
@@ -222,9 +222,3 @@ def _insert(program: Program, added: _Added, operands: Ints, starts: Ints) -> No
     program.iterations = [
         replace(each, first=int(begins[each.first]), end=int(begins[each.end])) for each in program.iterations
     ]
-
-
-def _array(old: array[int], values: NDArray[np.generic]) -> array[int]:
-    made = array(old.typecode)
-    made.frombytes(np.ascontiguousarray(values, dtype=np.dtype(old.typecode)).tobytes())
-    return made

@@ -87,6 +87,8 @@ def spill_moves(
 
 
 class _Walk:
+    """One core's program, record by record: which tiles are in a memory, and what moves when one has no room."""
+
     def __init__(self, program: Program, tiles: Collection[int], limit_bytes: int, *, read_away: bool = False) -> None:
         self.program, self.read_away = program, read_away
         self.tiles = set(tiles)
@@ -110,7 +112,7 @@ class _Walk:
         for record in sorted(accesses):
             if not all(self._bring(record, tile, accesses[record]) for tile in sorted(accesses[record])):
                 return None
-            self._let_go(record, accesses[record])
+            self._let_go(accesses[record])
         return self.moves
 
     def _accesses(self, core: int) -> dict[int, dict[int, bool]]:
@@ -167,7 +169,7 @@ class _Walk:
             heappush(self.farthest, entry)
         return found
 
-    def _let_go(self, record: int, used: dict[int, bool]) -> None:
+    def _let_go(self, used: dict[int, bool]) -> None:
         """Free the tiles that nothing needs any more, and note when the others are needed next."""
         for tile in used:
             self.uses[tile].pop()

@@ -23,7 +23,6 @@ import io
 import json
 import linecache
 import zipfile
-from array import array
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
@@ -310,13 +309,12 @@ def _fill_columns(program: Program, columns: dict[str, NDArray[Any]]) -> None:
     check_range("trip", columns["trip_ids"], -1, len(program.trips))
     check_range("name", np.array(list(program.names), dtype=np.int64), 0, records)
     for name in ("signature_ids", "stack_ids", "blocks", "cores", "trip_ids", "slots"):
-        column: array[int] = getattr(program, name)
-        column.frombytes(columns[name].astype(np.dtype(COLUMNS[name]).newbyteorder("=")).tobytes())
+        program.put(**{name: columns[name]})
     sizes = np.array([2 * len(signature.patterns) for signature in program.signatures], dtype=np.int64)
     ends = np.cumsum(sizes[columns["signature_ids"]] if records else [])
     if (int(ends[-1]) if records else 0) != len(columns["slots"]):
         raise Malformed(f"{len(columns['slots']) // 2} operands for {records} records")
-    program.slot_starts.frombytes(ends.astype(np.int64).tobytes())
+    program.put(slot_starts=np.concatenate([[0], ends]))
     edges = columns["edges"].reshape(-1, 2)
     if not ((edges[:, 1] >= 0) & (edges[:, 1] < edges[:, 0]) & (edges[:, 0] < records)).all():
         raise Malformed("an edge that does not lead from an earlier record to a later one")

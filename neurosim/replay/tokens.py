@@ -251,7 +251,7 @@ class Tokens:
             path += f".{attribute}"
             try:
                 value = getattr(value, attribute)
-            except Exception:
+            except Exception:  # a module's own __getattr__ raises what it likes; the kernel meets the same
                 return ("missing",)
         for attribute in attributes:
             if refused := refused_attribute(attribute):

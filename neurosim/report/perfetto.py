@@ -194,7 +194,6 @@ class _Core:
         self._arrows = arrows
         # Viewers keep process and thread 0 to themselves, and a thread with its process's number for the main one.
         self._process = _TRACKS_PER_CORE * (timeline.core + 1)
-        self._signatures = np.array(program.signature_ids, dtype=np.int64)
         self._stacks = np.array(program.stack_ids, dtype=np.int64)
         lines = options.lines
         self._from_lines = np.array(

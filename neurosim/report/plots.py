@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from neurosim.chip import Chip
 from neurosim.engines import Memory
 from neurosim.errors import ConfigurationError
-from neurosim.program import Program
 from neurosim.report import accounts
 from neurosim.report.colors import CAUSE_COLORS, CAUSES_IN_ORDER, UNIT_COLORS, WAIT
 from neurosim.report.occupancy import usage
@@ -150,11 +149,10 @@ def plot_roofline(content: Mapping[str, Any], path: str | Path | None = None) ->
     return _finished(figure, path)
 
 
-def plot_memory(program: Program, timeline: Timeline, chip: Chip, path: str | Path | None = None) -> Any:
+def plot_memory(timeline: Timeline, chip: Chip, path: str | Path | None = None) -> Any:
     """Draw how much of SBUF and PSUM was in use over time, against what there is.
 
     Args:
-        program: the record.
         timeline: of one core.
         chip: what was timed.
         path: the .png, .svg or .pdf file to write; None to only return the figure.

@@ -3,9 +3,10 @@
 A transfer goes through five stages; the numbers are trn2's:
 
 1. **Trigger**: an engine executes the DMA instruction (90 ns), once its queue takes it. A queue is a triggering
-   engine and a kind of descriptor generation; it takes one DMA per 600 ns (hardware) or 590 ns (software), and at
-   most four that are not complete. Static rings are queues of their own, one for each tensor in HBM, and move one
-   DMA after the other: a ring takes the next when this one's descriptors have had their time, and 390 ns more.
+   engine and a kind of descriptor generation; it takes one DMA per 600 ns (hardware) or 590 ns (software, and 4.5 ns
+   for each descriptor beyond 128), and at most four that are not complete. Static rings are queues of their own, one
+   for each tensor in HBM, and move one DMA after the other: a ring takes the next when this one's descriptors have had
+   their time, and 390 ns more.
 2. **First data** comes 590 to 1000 ns after the trigger.
 3. **Movement**: each DMA engine serves 8 partitions and takes the transfers one after the other. It needs
    4.5 ns + bytes / (27.2 GB/s) per descriptor; while it reads HBM it does not exceed 23 GB/s, the achievable rate.

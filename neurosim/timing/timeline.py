@@ -69,7 +69,7 @@ class Timeline:
     Attributes:
         core: which core.
         chip: what was timed.
-        schedule: by which rule engines took their instructions: ``program`` or ``compiler``.
+        schedule: by which rule engines took their instructions, a name of ``neurosim.timing.SCHEDULES``.
         throttle: whether the tensor engine was throttled until it was busy enough, where the chip does that.
         makespan_ps: from the start of the body to the last completion.
         launch_ps: what the call costs beside the body; not part of the makespan.

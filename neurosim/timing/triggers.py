@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neurosim.analysis.dependences import Operands
-from neurosim.engines import Engine
+from neurosim.engines import DESCRIPTOR_TRIGGERS, usual_trigger
 from neurosim.program import Program, Signature
 from neurosim.timing.placement import Placement
 from neurosim.work import Transfer
 
 Bools = NDArray[np.bool_]
-
-_HARDWARE: Final = frozenset({Engine.sync, Engine.scalar})
-"""Engines that can have hardware make descriptors."""
 
 _CALLERS: Final = ("input", "output")
 """Roles of tensors that the caller gives or gets."""
@@ -53,7 +50,7 @@ def triggered(program: Program, placement: Placement) -> Placement:
 def _is_open(signature: Signature) -> bool:
     """Whether the kernel leaves a DMA's engine open, and descriptors are made while it runs."""
     return (
-        signature.engines.issuperset(_HARDWARE)
+        signature.engines.issuperset(DESCRIPTOR_TRIGGERS)
         and len(signature.work) == 1
         and isinstance(signature.work[0], Transfer)
         and signature.work[0].generation != "none"
@@ -63,8 +60,7 @@ def _is_open(signature: Signature) -> bool:
 def _by_hardware(signature: Signature) -> Signature:
     (work,) = signature.work
     assert isinstance(work, Transfer)  # _is_open
-    engine = Engine.sync if work.source.is_hbm else Engine.scalar
-    return replace(signature, engine=engine, work=(replace(work, generation="hwdge"),))
+    return replace(signature, engine=usual_trigger(work.source), work=(replace(work, generation="hwdge"),))
 
 
 def _hbm(program: Program) -> tuple[Bools, Bools]:

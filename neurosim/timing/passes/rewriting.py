@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neurosim.program import Program
 from neurosim.record.storages import Storages
@@ -27,15 +25,12 @@ def rewritten(program: Program, columns: Columns, storages: Ints, infos: Storage
     )
     made.storages = infos
     for name in ("signature_ids", "cores", "stack_ids", "blocks", "trip_ids"):
-        column = getattr(program, name)
-        setattr(made, name, _array(column.typecode, np.array(column)[kept]))
+        made.put(**{name: np.array(getattr(program, name))[kept]})
     rows = kept[columns.record]
-    slots = np.stack([storages[rows], columns.offset[rows]], axis=1).reshape(-1)
-    made.slots = _array("q", slots)
     starts = np.zeros(int(kept.sum()) + 1, dtype=np.int64)
     counts = np.bincount(columns.record, minlength=len(program))
     np.cumsum(2 * counts[kept], out=starts[1:])
-    made.slot_starts = _array("q", starts)
+    made.put(slots=np.stack([storages[rows], columns.offset[rows]], axis=1).reshape(-1), slot_starts=starts)
     places = np.cumsum(kept) - 1
     made.names = {int(places[record]): name for record, name in program.names.items() if kept[record]}
     made.edges = _moved(program.edges, places)
@@ -45,9 +40,3 @@ def rewritten(program: Program, columns: Columns, storages: Ints, infos: Storage
 
 def _moved(edges: Iterable[tuple[int, int]], places: Ints) -> list[tuple[int, int]]:
     return [(int(places[consumer]), int(places[producer])) for consumer, producer in edges]
-
-
-def _array(typecode: str, values: NDArray[np.generic]) -> array[int]:
-    made = array(typecode)
-    made.frombytes(np.ascontiguousarray(values, dtype=np.dtype(typecode)).tobytes())
-    return made
