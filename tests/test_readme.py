@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,56 @@ import pytest
 import neurosim
 from neurosim.errors import IllegalOperand
 from neurosim.report.words import CAUSES, REASONS
+from neurosim.shell.loading import load_module
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+README = DOCUMENTS[0].read_text(encoding="utf-8")
+command = load_module(ROOT / "tests" / "test_shell" / "commands.py").command
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 
 
 def block(language: str, words: str) -> str:
     (found,) = (text for text in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if words in text)
     return found
+
+
+def commands() -> list[str]:
+    """Return what documents tell people to type, of neurosim's own commands; the demo has tests of its own."""
+    blocks = [text for path in DOCUMENTS for text in re.findall(r"```sh\n(.*?)```", path.read_text("utf-8"), re.DOTALL)]
+    lines = [line for text in blocks for line in text.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.startswith("neurosim ")]
+
+
+def marked(line: str) -> object:
+    return pytest.param(line, marks=pytest.mark.slow) if line.startswith("neurosim sweep") else line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the files that the README shows, and the one that its second group of commands writes."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "kernels").symlink_to(ROOT / "kernels")
+    (folder / "scale.py").write_text(block("python", "# scale.py"), encoding="utf-8")
+    (folder / "fast.toml").write_text(block("toml", "[chip.name]"), encoding="utf-8")
+    scale = runpy.run_path(str(folder / "scale.py"))["scale"]
+    neurosim.simulate(scale, values=False)(neurosim.spec((512, 1024), "bfloat16")).program.save(folder / "scale.nsim")
+    return folder
+
+
+@pytest.mark.parametrize("line", [marked(line) for line in commands()])
+def test_commands_that_documents_show(folder, line):
+    done = command(*shlex.split(line)[1:], folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("words", ["assert_array_equal(result.outputs", "a shape and a dtype, no data"])
+def test_scripts_that_the_readme_shows(folder, monkeypatch, capsys, words):
+    monkeypatch.syspath_prepend(folder)
+    (folder / "script.py").write_text(block("python", words), encoding="utf-8")
+    runpy.run_path(str(folder / "script.py"))
+    assert "scale on trn2" in (shown := capsys.readouterr().out) or int(shown.split()[1]) > int(shown.split()[0])
 
 
 @pytest.mark.parametrize(
