@@ -12,8 +12,8 @@ from neurosim.engines import Memory
 from neurosim.program import Access
 from neurosim.report import units
 from neurosim.report.words import words
+from neurosim.timing.timeline import ENGINES
 
-ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
 _CAUSES: Final = {
     "overwrite": (
         "What each turn of the loop fills anew may have a second buffer: allocate it within the loop, or take turns "

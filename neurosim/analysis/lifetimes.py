@@ -60,24 +60,6 @@ class Lifetimes:
     ends: Ints
     sizes_bytes: Ints
 
-    @property
-    def first_write(self) -> dict[int, int]:
-        """``starts`` by storage id."""
-        return self._by_id(self.starts)
-
-    @property
-    def last_access(self) -> dict[int, int]:
-        """``ends`` by storage id."""
-        return self._by_id(self.ends)
-
-    @property
-    def size_bytes(self) -> dict[int, int]:
-        """``sizes_bytes`` by storage id."""
-        return self._by_id(self.sizes_bytes)
-
-    def _by_id(self, column: Ints) -> dict[int, int]:
-        return dict(zip(self.tiles.tolist(), column.tolist(), strict=True))
-
 
 @dataclass(frozen=True, slots=True)
 class Peak:
@@ -98,11 +80,6 @@ class Peak:
     record: int
     core: int
     filled: float
-
-    @property
-    def utilisation(self) -> float:
-        """Share of the bytes per partition in use, 0 to 1."""
-        return self.bytes / self.limit_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,9 @@ class Team(Protocol):
 
     size: int
 
-    def meet(self, visitor: Any, members: tuple[int, ...], key: Hashable, perform: Callable[[Visitors], None]) -> None:
+    def meet(
+        self, visitor: Visitor, members: tuple[int, ...], key: Hashable, perform: Callable[[Visitors], None]
+    ) -> None:
         """Wait for the other members at ``key``; ``perform`` is called once, by the last to arrive."""
 
 
@@ -55,7 +57,9 @@ class Mirror:
     def __init__(self) -> None:
         self.met: list[Hashable] = []
 
-    def meet(self, visitor: Any, members: tuple[int, ...], key: Hashable, perform: Callable[[Visitors], None]) -> None:
+    def meet(
+        self, visitor: Visitor, members: tuple[int, ...], key: Hashable, perform: Callable[[Visitors], None]
+    ) -> None:
         """Meet nobody else."""
         self.met.append(key)
         perform([visitor])
@@ -69,7 +73,7 @@ class _Stop(SystemExit):
 class _Waiting:
     """Where a core waits."""
 
-    visitor: Any
+    visitor: Visitor
     members: tuple[int, ...]
     key: Hashable
 
@@ -112,7 +116,9 @@ class Cores:
             raise error
         return self._results
 
-    def meet(self, visitor: Any, members: tuple[int, ...], key: Hashable, perform: Callable[[Visitors], None]) -> None:
+    def meet(
+        self, visitor: Visitor, members: tuple[int, ...], key: Hashable, perform: Callable[[Visitors], None]
+    ) -> None:
         """See :meth:`Team.meet`.
 
         Raises:

@@ -354,27 +354,6 @@ def cast(array: Array, src: DType, dst: DType, out: Array | None = None) -> Arra
     return narrow(widen(array, src), dst, out)
 
 
-def to_int(array: Array, src: DType, dst: DType) -> Array:
-    """Convert to a 32-bit integer for the integer path of the GpSimd engine, which does not go through float32.
-
-    Integers and bools convert exactly modulo 2**32 (*assumed*: the manual does not say whether they wrap); floats
-    round to nearest even and saturate.
-
-    Args:
-        array: elements of ``src.numpy``, any shape and strides.
-        src: format of ``array``.
-        dst: int32 or uint32.
-
-    Returns:
-        ``dst.numpy`` of the same shape; ``array`` itself where it already is that.
-    """
-    if src == dst:
-        return array
-    if src.is_integer:
-        return array.astype(dst.numpy)
-    return narrow(widen(array, src), dst)
-
-
 def from_number(value: Any, dtype: DType) -> Array:
     """Convert one Python or NumPy number, rounded once.
 

@@ -38,7 +38,7 @@ from neurosim.timing.events.tables import (
     Tables,
     table,
 )
-from neurosim.timing.laws import ARRAY_CUTS
+from neurosim.timing.laws import ARRAY_CUTS, nanoseconds
 from neurosim.timing.placement import Placement
 from neurosim.timing.ports import Claims, claims, turns
 from neurosim.timing.timeline import ENGINES, Stall
@@ -343,7 +343,7 @@ def _edges(
         keep &= ~in_order
     if not overwrites:
         keep &= in_order | (kind != Dependence.WAR) & ((kind != Dependence.WAW) | _accumulates(program)[consumer])
-    semaphore_ps, own_semaphore_ps = (round(ns * 1000) for ns in (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns))
+    semaphore_ps, own_semaphore_ps = map(nanoseconds, (chip.sync.semaphore_ns, chip.sync.own_semaphore_ns))
     reasons = np.empty(len(Dependence), dtype=np.int64)
     reasons[Dependence.RAW] = Stall.DATA_ENGINE
     reasons[[Dependence.WAR, Dependence.WAW]] = Stall.OVERWRITE

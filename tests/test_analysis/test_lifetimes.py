@@ -51,6 +51,10 @@ class Builder:
         return self.program.append(self.signatures[key], slots, stack, core)
 
 
+def by_tile(tiles, column):
+    return dict(zip(tiles.tolist(), column.tolist(), strict=True))
+
+
 def test_from_first_write_to_last_access():
     build = Builder()
     build.stack((1, "kernel"))
@@ -63,12 +67,12 @@ def test_from_first_write_to_last_access():
     build.record((WRITE, b), (READ, bank))
     build.record((WRITE, a), (READ, b))
     life = lifetimes(build.program)
-    assert life.first_write == {a: 0, b: 2, bank: 1}
-    assert life.last_access == {a: 3, b: 3, bank: 2}
-    assert life.size_bytes == {a: 256, b: 512, bank: 1024}
-    assert life.first_write == {a: 0, bank: 1, b: 2}
-    assert life.last_access == {a: 3, b: 3, bank: 2}
-    assert unused not in life.first_write
+    assert by_tile(life.tiles, life.starts) == {a: 0, b: 2, bank: 1}
+    assert by_tile(life.tiles, life.ends) == {a: 3, b: 3, bank: 2}
+    assert by_tile(life.tiles, life.sizes_bytes) == {a: 256, b: 512, bank: 1024}
+    assert by_tile(life.tiles, life.starts) == {a: 0, bank: 1, b: 2}
+    assert by_tile(life.tiles, life.ends) == {a: 3, b: 3, bank: 2}
+    assert unused not in life.tiles
 
 
 def test_only_tiles_have_lifetimes():
@@ -76,7 +80,7 @@ def test_only_tiles_have_lifetimes():
     build.stack((1, "kernel"))
     for memory, role in ((Memory.sbuf, "plane"), (Memory.state, "state"), (Memory.hbm, "output")):
         build.record((WRITE, build.storage(role, 64, memory, role)))
-    assert lifetimes(build.program).first_write == {}
+    assert lifetimes(build.program).tiles.size == 0
 
 
 def test_cached_until_the_program_grows():
@@ -87,7 +91,8 @@ def test_cached_until_the_program_grows():
     first = lifetimes(build.program)
     assert lifetimes(build.program) is first
     build.record((READ, tile))
-    assert lifetimes(build.program).last_access == {tile: 1}
+    life = lifetimes(build.program)
+    assert by_tile(life.tiles, life.ends) == {tile: 1}
 
 
 def test_usage_reports_the_fullest_moment():
@@ -101,9 +106,9 @@ def test_usage_reports_the_fullest_moment():
     build.record((WRITE, bank), (READ, b))
     usage = check_capacity(build.program, "trn2", 8 * KIB, 2 * KIB)
     assert (usage.sbuf.bytes, usage.sbuf.plane_bytes, usage.sbuf.record) == (4 * KIB, KIB, 1)
-    assert usage.sbuf.utilisation == 0.5
+    assert usage.sbuf.limit_bytes == 8 * KIB
     assert usage.sbuf.filled == pytest.approx(3 / 8)
-    assert (usage.psum.bytes, usage.psum.record, usage.psum.utilisation) == (KIB, 2, 0.5)
+    assert (usage.psum.bytes, usage.psum.record, usage.psum.limit_bytes) == (KIB, 2, 2 * KIB)
 
 
 def test_space_is_free_after_the_last_access():
@@ -113,7 +118,7 @@ def test_space_is_free_after_the_last_access():
         tile = build.storage("tile", KIB)
         build.record((WRITE, tile))
         build.record((READ, tile))
-    assert check_capacity(build.program, "trn2", KIB, KIB).sbuf.utilisation == 1.0
+    assert check_capacity(build.program, "trn2", KIB, KIB).sbuf.bytes == KIB
 
 
 def test_space_is_not_free_at_the_last_access():
@@ -201,7 +206,7 @@ def test_each_core_has_its_own_space():
 
 def test_an_empty_program_uses_nothing():
     usage = check_capacity(Program("trn2", 3), "trn2", KIB, KIB)
-    assert (usage.sbuf.bytes, usage.sbuf.record, usage.psum.utilisation) == (0, -1, 0.0)
+    assert (usage.sbuf.bytes, usage.sbuf.record, usage.psum.bytes) == (0, -1, 0)
 
 
 def test_what_would_be_spilled():

@@ -251,7 +251,6 @@ def test_bool_widens_to_zero_and_one() -> None:
 def test_any_byte_but_zero_is_true() -> None:
     array = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
     assert convert.widen(array, dtypes.bool_).tolist() == [0.0, 1.0, 1.0, 1.0]
-    assert convert.to_int(array, dtypes.bool_, dtypes.int32).tolist() == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("dtype", CONVERTED)
@@ -326,14 +325,6 @@ def test_cast_goes_through_float32() -> None:
     assert convert.cast(array, dtypes.int32, dtypes.int32).tolist() == [16777217, -5]
     assert convert.cast(array, dtypes.int32, dtypes.float32).tolist() == [16777216.0, -5.0]
     assert convert.cast(np.array([300.0], np.float32), dtypes.float32, dtypes.int8).tolist() == [127]
-
-
-def test_to_int_is_exact_modulo_2_32() -> None:
-    array = np.array([-1, 2**31 - 1], np.int32)
-    assert convert.to_int(array, dtypes.int32, dtypes.int32) is array
-    assert convert.to_int(array, dtypes.int32, dtypes.uint32).tolist() == [2**32 - 1, 2**31 - 1]
-    assert convert.to_int(np.array([-7], np.int8), dtypes.int8, dtypes.int32).tolist() == [-7]
-    assert convert.to_int(np.array([2.5, 1e20], np.float32), dtypes.float32, dtypes.int32).tolist() == [2, 2**31 - 1]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ A DMA's life has six parts, each of which begins where the one before ends:
 1. until it is triggered: ``dma_issue`` where it waited for its queue or for the engine that triggers it; else what
    held it up is the cause (space on chip, old contents, …), and where that was another DMA's data, that DMA is asked;
 2. until its first data reaches the DMA engines: ``dma_latency``;
-3. until the last of its shares is served, behind the transfers before it: as these move (5.);
-4. it moves: as it moves (5.); what it was held up by HBM at the end is ``dma_bandwidth``;
+3. until the last of its shares is served, behind the transfers before it: ``dma_descriptors`` or ``dma_bandwidth``, as
+   these move;
+4. while it moves: likewise, as it moves itself;
+5. what it was held up by HBM at the end: ``dma_bandwidth``;
 6. until the result can be used: ``dma_latency``.
 
-5. A transfer moves **descriptor-bound** where its DMA engines would need half the time or less if descriptors cost
-   nothing beside their bytes, and **bandwidth-bound** otherwise.
+A transfer moves **descriptor-bound** where its DMA engines would need half the time or less if descriptors cost
+nothing beside their bytes, and **bandwidth-bound** otherwise.
 
 A wait is cut where these parts meet, so that the pieces add up to it exactly.
 """
@@ -165,7 +167,8 @@ def _takes(timeline: Timeline) -> dict[int, set[Memory]]:
     """Return, by record, the memories in which it takes space."""
     executed, records = timeline.compiled.program, timeline.compiled.records.tolist()
     found: dict[int, set[Memory]] = {}
-    for storage, record in lifetimes(executed).first_write.items():
+    life = lifetimes(executed)
+    for storage, record in zip(life.tiles.tolist(), life.starts.tolist(), strict=True):
         found.setdefault(records[record], set()).add(executed.storages[storage].memory)
     return found
 
