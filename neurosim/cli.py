@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from neurosim import finder
 from neurosim.chip import STANDINGS, Chip
@@ -37,6 +36,7 @@ from neurosim.shell.command_outputs import (
 from neurosim.shell.diff_command import diff
 from neurosim.shell.loading import FORMS, check_call, load_kernel, parse_arguments, refuse_negative_extents
 from neurosim.shell.question_options import Changes, Limits, answer, parsed
+from neurosim.shell.streams import Commands, orderly
 from neurosim.shell.sweep_command import sweep
 from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import write_json
@@ -45,27 +45,8 @@ if TYPE_CHECKING:
     from neurosim.run import Result
     from neurosim.timing import LaunchOverhead
 
-_CLOSED_PIPE = 128 + 13
-"""What a shell says of a command that SIGPIPE ended, as it ends others whose reader went away."""
-
-
-class _Commands(TyperGroup):
-    """The commands, which end without a word when nobody reads on, as in ``neurosim profile … | head``."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command, and hand over all that it printed."""
-        try:
-            try:
-                return super().invoke(ctx)
-            finally:
-                sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush at exit
-            raise typer.Exit(_CLOSED_PIPE) from None
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     help="Run NKI kernels on a simulated NeuronCore: exact values, a time, and the reason for the time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -445,10 +426,14 @@ def _wants_color() -> bool:
 def main() -> None:
     """Entry point. An error that neurosim raises on purpose is printed as its message, with exit code 1."""
     finder.install(force=True)
+    is_script = sys.argv[1:2] == ["run"]
     try:
-        if sys.argv[1:2] != ["run"]:  # what follows a script is the script's
+        if is_script:  # what follows is the script's, and so are the streams
+            app()
+        else:
             refuse_negative_extents(sys.argv[1:])
-        app()
+            with orderly():
+                app()
     except NeurosimError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -27,7 +27,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     Raises:
         ConfigurationError: the place cannot be written.
     """
-    target = Path(os.path.realpath(path))  # through a link: the link stays, and its target changes
+    target = Path(os.path.realpath(path) if os.path.islink(path) else path)  # the link stays, and its target changes
     in_place = target.exists() and not target.is_file()
     draft = target if in_place else target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:

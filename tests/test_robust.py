@@ -409,6 +409,21 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a folder in use stays")
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    neurosim.profile(good)(X)  # compiles what it needs, for which numba wants a folder
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    result = neurosim.profile(good)(X)
+    assert result.program.stacks[-1][-1].file == __file__
+    with pytest.raises(KernelError, match=re.escape(f"{__file__}:")):
+        neurosim.simulate(lambda x: nl.load(x[200:]))(X)
+    with pytest.raises(ConfigurationError, match=r"cannot write trace\.json"):
+        result.perfetto("trace.json")
+
+
 WRITING = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it

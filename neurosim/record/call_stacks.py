@@ -130,10 +130,13 @@ def _function(code: CodeType) -> str:
 
 
 def _short(file: str) -> str:
-    """Return a path relative to the working directory where that is shorter."""
-    with contextlib.suppress(ValueError):
-        return str(Path(file).relative_to(Path.cwd()))
-    return file
+    """Return a path as text that any file takes, relative to the working directory where that is shorter.
+
+    Folders may have names of any bytes, for which Python has characters that no encoding has.
+    """
+    with contextlib.suppress(ValueError, OSError):  # OSError: the working directory is gone
+        file = str(Path(file).relative_to(Path.cwd()))
+    return file.encode(errors="backslashreplace").decode()
 
 
 def _place(code: CodeType, last: int) -> tuple[int, int]:

@@ -55,6 +55,12 @@ def test_a_folder_whose_name_is_no_utf_8(tmp_path: Path) -> None:
     done = command("profile", f"{odd}/k.py:double", ARRAY, "--save", f"{odd}/p.nsim", folder=odd)
     assert done.returncode == 0, done.stderr
     assert command("time", f"{odd}/p.nsim", folder=odd).stdout == done.stdout
+    files = {option: tmp_path / option.strip("-") for option in ("--csv", "--json", "--perfetto")}
+    words = [word for option, file in files.items() for word in (option, str(file))]
+    done = command("profile", f"{odd}/k.py:double", ARRAY, *words, folder=tmp_path / "..")
+    assert done.returncode == 0, done.stderr
+    assert r"caf\udce9/k.py," in files["--csv"].read_text(encoding="utf-8")
+    assert all(file.stat().st_size for file in files.values())
 
 
 def runs(kernel: str, *arguments: str) -> list[tuple[str, ...]]:
