@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurosim.analysis.lifetimes import SPILLS, check_capacity
 from neurosim.analysis.spilling import spill
+from neurosim.analysis.unreturned import UnreturnedOutputWarning, unreturned
 from neurosim.chip import Chip
 from neurosim.devices import available, load_chip
 from neurosim.engines import Engine
@@ -29,7 +30,7 @@ from neurosim.execution.fine_lanes import FineLanes, float32_of
 from neurosim.execution.lanes import Lanes
 from neurosim.execution.rounding import Asked, asked, rounding_of
 from neurosim.hazards import check_races
-from neurosim.kernel import Kernel, boundary, run
+from neurosim.kernel import Kernel, boundary, run, warn
 from neurosim.launch.arguments import Arguments, check_same, outputs
 from neurosim.launch.cores import Cores
 from neurosim.launch.grids import ALONE, Grid, check_grid, grid_of
@@ -390,6 +391,10 @@ def _fresh(
             of = options.shadow.shadow_of
             options.shadow.outputs = outputs(returned, kernel, name, "numpy", options.partial_outputs, of)
     arguments.write_back()
+    lost = unreturned(program)
+    if lost:
+        program.notes["Lost"] = lost
+        warn(f"{name}: {lost}; return it, or leave it out", UnreturnedOutputWarning)
     if SPILLS in program.notes:
         _spill(program, chip)
     return collected, returned, inputs
