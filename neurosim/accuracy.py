@@ -21,6 +21,7 @@ from neurosim.program import Frame, Program
 from neurosim.report.places import source_of
 from neurosim.run import Result, Simulated, simulate
 from neurosim.shadow import Place, Shadow, Tally, place_of, sum_of_squares
+from neurosim.spelling import spelt
 from neurosim.testing import ulp_distance
 from neurosim.versions import NkiVersion
 
@@ -165,6 +166,7 @@ class Examined:
         return max((_apart(*pair) for *pair, _ in _pairs(only.outputs, shadow.outputs, "output")), default=0.0)
 
 
+@spelt
 def precision(
     kernel: Callable[..., Any],
     chip: str | Path | Chip | None = None,

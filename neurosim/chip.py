@@ -7,7 +7,6 @@ comes from. A file holds exactly the fields below: an unknown, missing or sensel
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 from neurosim.errors import ConfigurationError
+from neurosim.spelling import meant
 
 Value = int | float | str | tuple[str, ...] | tuple[tuple[str, ...], ...]
 
@@ -552,8 +552,7 @@ def _unknown(where: str, path: str) -> ConfigurationError:
 
 
 def _suggest(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, known, n=3)
-    return "did you mean " + " or ".join(close) + "?" if close else f"it is one of {len(known)}: {', '.join(known)}"
+    return meant(name, known) or f"it is one of {len(known)}: {', '.join(known)}"
 
 
 def _build(figures: Mapping[str, Figure]) -> Chip:

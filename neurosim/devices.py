@@ -9,6 +9,7 @@ from pathlib import Path
 from neurosim.chip import Chip
 from neurosim.chip import load as load_device
 from neurosim.errors import ConfigurationError
+from neurosim.spelling import spelt
 
 VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 DEFAULT = "trn2"
@@ -37,6 +38,7 @@ def _packaged(name: str) -> Chip:
     return load_device(folder() / f"{name}.toml")
 
 
+@spelt
 def load_chip(chip: str | Path | Chip | None = None) -> Chip:
     """Return a chip: given as such, by name, as a device file's path; by default as the environment says, or trn2.
 

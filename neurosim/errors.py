@@ -60,6 +60,10 @@ class IllegalCall(IllegalOperand, TypeError):
     """An instruction was called with an operand that it does not have, or without one that it needs."""
 
 
+class UnknownName(KernelError, AttributeError):
+    """A name that NKI does not have. An AttributeError too, so that ``hasattr`` works."""
+
+
 class OutOfBounds(KernelError, IndexError):
     """A view leaves its tensor, or a DMA index leaves its range."""
 

@@ -12,6 +12,7 @@ from neurosim.errors import ConfigurationError
 from neurosim.program import Program
 from neurosim.questions import Questions
 from neurosim.replay import Recording
+from neurosim.spelling import spelt
 from neurosim.timing import Timeline, TimingOptions, time
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ PAGE_RECORDS: Final = 20_000
 """Instructions up to which a page has what-ifs and advice without being asked: timing these takes a few seconds."""
 
 
+@spelt
 class Result(Questions):
     """What one run of a kernel gave.
 

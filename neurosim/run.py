@@ -34,6 +34,7 @@ from neurosim.kernel import Kernel, boundary, run, warn
 from neurosim.launch.arguments import Arguments, check_same, outputs
 from neurosim.launch.cores import Cores
 from neurosim.launch.grids import ALONE, Grid, check_grid, grid_of
+from neurosim.launch.miscalled import miscalled
 from neurosim.launch.no_tensors import no_tensor
 from neurosim.launch.schedules import Schedule, add_edges
 from neurosim.launch.settings import VARIABLES, check_environment, is_precise
@@ -54,6 +55,7 @@ from neurosim.replay import (
 from neurosim.replay import launch as launch_of
 from neurosim.replay.tape import LanesOf
 from neurosim.result import Result as Result
+from neurosim.spelling import spelt
 from neurosim.timing import LaunchOverhead, TimingOptions
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
 
@@ -102,6 +104,7 @@ class Simulated:
         return result
 
 
+@spelt
 def simulate(
     kernel: Callable[..., Any],
     chip: str | Path | Chip | None = None,
@@ -212,6 +215,7 @@ def _version(kernel: Any, asked: Any) -> NkiVersion:
     return NKI_0_1 if nki_version_of(own) == NKI_0_1 else version  # NKI 0.3 still had both packages
 
 
+@spelt
 def reopen(
     path: str | Path,
     chip: str | Path | Chip | None = None,
@@ -243,6 +247,7 @@ def reopen(
     return Result(None, program, target, name, timing.check(target))
 
 
+@spelt
 def profile(
     kernel: Callable[..., Any],
     chip: str | Path | Chip | None = None,
@@ -428,7 +433,7 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
             except NeurosimError as error:  # views know nothing of the kernel that makes them
                 raise error.at(where_raised(error)) from error.__cause__
             except (AttributeError, TypeError, IndexError) as error:
-                found = no_tensor(error, own.arguments, function.__name__)
+                found = no_tensor(error, own.arguments, function.__name__) or miscalled(error)
                 if found is None:
                     raise
                 raise found.at(where_raised(error)) from error

@@ -21,6 +21,7 @@ from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
 from neurosim.launch.arrays import to_numpy
 from neurosim.numerics import convert
+from neurosim.spelling import spelt
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,6 +31,7 @@ _SMALL_INTEGERS = tuple(np.dtype(kind) for kind in (ml_dtypes.int2, ml_dtypes.in
 __all__ = ["assert_close", "assert_ulp", "rounded", "ulp_distance", "ulp_of"]
 
 
+@spelt
 def ulp_of(values: Any, dtype: Any) -> Floats:
     """Return the size of one unit in the last place of ``dtype`` at each value.
 
@@ -53,6 +55,7 @@ def ulp_of(values: Any, dtype: Any) -> Floats:
     return units
 
 
+@spelt
 def ulp_distance(actual: Any, expected: Any, dtype: Any = None) -> Floats:
     """Return how far each value is from the reference, in units in the last place of the format of ``actual``.
 
@@ -76,6 +79,7 @@ def ulp_distance(actual: Any, expected: Any, dtype: Any = None) -> Floats:
     return np.where(equal, 0.0, np.where(np.isfinite(values) & np.isfinite(reference), distance, np.inf))
 
 
+@spelt
 def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0, dtype: Any = None) -> None:
     """Fail unless every value is within ``max_ulp`` units in the last place of the reference; see `ulp_distance`.
 
@@ -97,6 +101,7 @@ def assert_ulp(actual: Any, expected: Any, max_ulp: float = 1.0, dtype: Any = No
     _report(distance > max_ulp, distance, values, reference, f"{max_ulp:g} ulp of {_name(dtype)}")
 
 
+@spelt
 def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: float = 0.0) -> None:
     """Fail unless ``|actual - expected| <= atol + rtol * |expected|`` everywhere.
 
@@ -126,6 +131,7 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
     _report(far, ulp_distance(actual, expected), values, reference, f"rtol {rtol:g} and atol {atol:g}")
 
 
+@spelt
 def rounded(values: Any, dtype: Any) -> npt.NDArray[Any]:
     """Return values as an engine leaves them when it writes ``dtype``: through float32, rounded as in NUMERICS.md.
 

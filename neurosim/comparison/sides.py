@@ -14,8 +14,10 @@ from neurosim.report.json_schema import check_summary
 from neurosim.report.schema import Summary
 from neurosim.result import Result
 from neurosim.run import reopen
+from neurosim.spelling import spelt
 
 
+@spelt
 def diff(a: Result | Mapping[str, Any] | str | Path, b: Result | Mapping[str, Any] | str | Path) -> Diff:
     """Return what changed from run ``a`` to run ``b``, aligned by kernel line: print it, or write it with ``html``.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments
 from typing import Any
 
@@ -13,6 +12,7 @@ from neurosim import dtypes
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug
 from neurosim.execution import seen
 from neurosim.kernel import Kernel, warn
+from neurosim.spelling import meant
 
 
 class OlderSpellingWarning(UserWarning):
@@ -55,17 +55,6 @@ def bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any]) 
             return IllegalCall(f"{mnemonic}: no operand {name!r}", advice=hint)
     text = str(error).split("() ", 1)[-1]
     return IllegalCall(f"{mnemonic}: {text}", advice=f"it takes {', '.join(names)}")
-
-
-def meant(name: str, names: Iterable[str]) -> str:
-    """Return the question whether one of ``names`` was meant, with all that are equally near; empty if none is."""
-    close = difflib.get_close_matches(name, names := list(names), len(names) or 1)
-    near = [other for other in close if _nearness(other, name) == _nearness(close[0], name)]
-    return f"did you mean {' or '.join(sorted(near, key=names.index))}?" if near else ""
-
-
-def _nearness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def bound(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundArguments:

@@ -5,11 +5,11 @@ Source: AWS Neuron SDK, ``nki/guides/how-to-scheduling-apis.rst``, "Adding depen
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from neurosim.errors import IllegalOperand, Unsupported
 from neurosim.program import Program
+from neurosim.spelling import meant
 
 Schedule = Sequence[tuple[str, str | Sequence[str]]]
 """Pairs (consumer, producer or producers) of instruction names."""
@@ -53,8 +53,7 @@ def _place(program: Program, places: dict[str, list[int]], name: str) -> int:
             where=tuple(str(program.where(index)[0]) for index in found[:3]),
             advice="give each a name of its own, e.g. with the loop's index in it",
         )
-    close = difflib.get_close_matches(name, places, 1)
     raise IllegalOperand(
         f"with_schedule: no instruction has the name {name!r}",
-        advice=f"did you mean {close[0]!r}?" if close else "name it with name= where it is issued",
+        advice=meant(name, places) or "name it with name= where it is issued",
     )

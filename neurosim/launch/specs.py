@@ -11,6 +11,7 @@ from typing import Any
 from neurosim import dtypes
 from neurosim.dtypes import DType
 from neurosim.errors import IllegalOperand
+from neurosim.spelling import spelt
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Spec:
         return math.prod(self.shape) * self.dtype.size_bytes
 
 
+@spelt
 def spec(shape: Sequence[int], dtype: Any) -> Spec:
     """Return an argument that has a shape and a dtype and no data, for ``neurosim.simulate(kernel, values=False)``.
 

@@ -11,6 +11,7 @@ from neurosim.lint.containers import dictionary_keys
 from neurosim.lint.device_loops import device_loops
 from neurosim.lint.findings import Finding, Restriction
 from neurosim.lint.scope import Definition, Scope, jits, scope_of, used
+from neurosim.spelling import spelt
 
 Found = tuple[ast.AST, str, Restriction]
 """A place, what stands there, and what it breaks."""
@@ -49,6 +50,7 @@ _CHANGES = frozenset(
 )
 
 
+@spelt
 def check(path: Path, kernel: str | None = None, *, strict: bool = False) -> list[Finding]:
     """Return what the NKI compiler rejects in the kernels of a file, in the order of the file.
 

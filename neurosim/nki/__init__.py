@@ -19,6 +19,7 @@ from neurosim.nki._measuring import check_options, measured
 from neurosim.nki._missing import missing
 from neurosim.run import Simulated
 from neurosim.run import simulate as _simulate
+from neurosim.spelling import spelt
 
 try:
     from neurosim.nki import dtype as dtype
@@ -186,6 +187,7 @@ def simulate_kernel(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     return simulate(kernel)(*args, **kwargs)
 
 
+@spelt
 def simulate(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs ``kernel`` on arrays and returns what it returns, as arrays.
 

@@ -34,6 +34,7 @@ from neurosim.nki import _sequences, isa
 from neurosim.nki._tiles import combined, dtype_of, new, precise, scaled, spread, tile_of
 from neurosim.numerics.act import ACTIVATIONS
 from neurosim.numerics.alu import ALU
+from neurosim.spelling import unknown_keyword
 from neurosim.versions import NKI_0_5, NKI_0_6
 from neurosim.view import NkiTensor
 
@@ -78,6 +79,9 @@ class Function(Operator):
         try:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
+            unknown = next((name for name in kwargs if name not in signature.parameters), None)
+            if unknown is not None:
+                raise unknown_keyword(call, unknown, signature.parameters) from None
             raise IllegalCall(f"{call}: {error}", advice=f"it takes {signature}") from None
         dtype = given.pop("dtype", None)
         operands = list(given.values())

@@ -18,6 +18,7 @@ from neurosim.datapath.rules import is_number
 from neurosim.errors import ConfigurationError, IllegalOperand, KernelError, Unsupported
 from neurosim.kernel import running
 from neurosim.run import Result, profile
+from neurosim.spelling import meant
 from neurosim.writing import write_json
 
 _PS_PER_US: Final = 1_000_000
@@ -60,7 +61,10 @@ def check_options(call: str, options: Mapping[str, Any], own: Collection[str] = 
     """
     unknown = sorted(set(options) - COMPILER - set(own))
     if unknown:
-        raise Unsupported(f"{call}: option {', '.join(unknown)} is not built", advice="leave it out")
+        raise Unsupported(
+            f"{call}: option {', '.join(unknown)} is not built",
+            advice=meant(unknown[0], [*own, *sorted(COMPILER)]) or "leave it out",
+        )
     silent = sorted(set(options) & COMPILER)
     if silent:
         warnings.warn(

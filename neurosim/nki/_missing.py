@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Set
 
-from neurosim.errors import KernelError, Unsupported
+from neurosim.errors import UnknownName, Unsupported
+from neurosim.nki._elsewhere import elsewhere
+from neurosim.spelling import meant
 
 _OLD = {
     "arange": "index with slices, e.g. t[0:128, i * 512 : (i + 1) * 512]",
@@ -23,16 +24,11 @@ class NotBuilt(Unsupported, AttributeError):
     """A documented NKI name that is not built here yet. An AttributeError too, so that ``hasattr`` works."""
 
 
-class UnknownName(KernelError, AttributeError):
-    """A name that NKI does not have. An AttributeError too, so that ``hasattr`` works."""
-
-
 def missing(module: str, name: str, documented: Set[str], known: Iterable[str] = ()) -> AttributeError:
     """Return the error for ``module.name``: not built, or not a name of NKI at all; ``known`` are those built."""
     if name in documented:
         return NotBuilt(f"{module}.{name} is documented for NKI 0.6 and not built here yet")
     if name in _OLD:
         return UnknownName(f"{module}.{name} is a name of an older NKI, and not built here; {_OLD[name]}")
-    close = difflib.get_close_matches(name, [*documented, *known], 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return UnknownName(f"module {module!r} has no attribute {name!r}{hint}")
+    other = elsewhere(module, name) or meant(name, [*documented, *known]) or f"dir({module}) lists what there is"
+    return UnknownName(f"module {module!r} has no attribute {name!r}", advice=other)

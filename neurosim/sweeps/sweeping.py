@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from neurosim.spelling import spelt
 from neurosim.sweeps.grid import Setting, checked, name_of, settings
 from neurosim.sweeps.journal import Journal
 from neurosim.sweeps.keys import kernel_digest, key
@@ -17,6 +18,7 @@ from neurosim.sweeps.results import Outcome, Sweep
 from neurosim.sweeps.running import Call, run_all
 
 
+@spelt
 def sweep(
     kernel: Callable[..., Any],
     grid: Mapping[str, Iterable[Any]],

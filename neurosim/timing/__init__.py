@@ -7,6 +7,7 @@ from typing import Final
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
 from neurosim.program import Program
+from neurosim.spelling import spelt
 from neurosim.timing.assemble import timelines
 from neurosim.timing.laws import LaunchOverhead, launch_overhead_ps
 from neurosim.timing.options import TimingOptions
@@ -30,6 +31,7 @@ SCHEDULES: Final = tuple(WINDOWS)
 """Names of the orders in which engines may take their instructions."""
 
 
+@spelt
 def time(
     program: Program,
     chip: Chip,

@@ -51,7 +51,7 @@ def test_with_schedule_orders_named_instructions(producer):
 @pytest.mark.parametrize(
     ("edges", "error", "words"),
     [
-        ([("on scaler", "on vector")], IllegalOperand, "did you mean 'on scalar'"),
+        ([("on scaler", "on vector")], IllegalOperand, "did you mean on scalar?"),
         ([("on vector", "on scalar")], Unsupported, "issues later"),
     ],
 )

@@ -219,11 +219,10 @@ def test_a_misspelt_instruction_is_a_message_with_its_line(folder: Path) -> None
     )
     done = neurosim("profile", "misspelt.py:double", "4x4:float32", folder=folder)
     assert done.returncode == 1
-    assert "'tensor_scalr'; did you mean tensor_scalar?\n" in done.stderr
-    assert "misspelt.py:11  in double" in done.stderr
+    assert "'tensor_scalr'\n  misspelt.py:11  in double\n  did you mean tensor_scalar?\n" in done.stderr
     assert "Traceback" not in done.stderr
     done = process("run", "misspelt.py", folder=folder)
-    assert "has no attribute 'simulat'; did you mean simulate?\n  misspelt.py:23  in <module>\n" in done.stderr
+    assert "has no attribute 'simulat'\n  misspelt.py:23  in <module>\n  did you mean simulate?\n" in done.stderr
 
 
 def test_an_error_in_a_kernel_shows_the_kernel_alone(folder: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Final
 
-from neurosim.nki._missing import NotBuilt, UnknownName
+from neurosim.errors import UnknownName
+from neurosim.nki._missing import NotBuilt
+from neurosim.spelling import meant
 
 _WORDS: Final = {
     "sparse_dot_product": "it was never documented",
@@ -25,6 +26,5 @@ def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for ``module.name``: not built, or not a name of NKI 0.1."""
     if name in _WORDS:
         return NotBuilt(f"neuronxcc.{module}.{name} is not built here: {_WORDS[name]}")
-    close = difflib.get_close_matches(name, list(known), 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return UnknownName(f"module 'neuronxcc.{module}' has no attribute {name!r}{hint}")
+    what = f"module 'neuronxcc.{module}' has no attribute {name!r}"
+    return UnknownName(what, advice=meant(name, known) or f"dir(neuronxcc.{module}) lists what there is")

@@ -1,0 +1,90 @@
+"""Methods that arrays of NumPy and PyTorch have and tensors of a kernel have not: each says what to write instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from neurosim.errors import UnknownName
+from neurosim.spelling import meant
+from neurosim.views.arithmetic import NoOperators
+
+_TURNED: Final = (
+    "exchange partitions and columns with nisa.nc_transpose, or nisa.dma_transpose from HBM; "
+    "t.permute reorders free axes, and all axes in HBM"
+)
+_REDUCED: Final = "reduce free axes with nisa.tensor_reduce(op=nl.{op}), or nl.{name}(t, axis=1)"
+_CAST: Final = "nisa.tensor_copy casts to the dtype of its dst; nl.load(t, dtype=…) casts what it loads"
+_REPEATED: Final = (
+    "repeat an axis of extent 1 with the view t.broadcast(axis, n); t.expand_dim(axis) makes such an axis"
+)
+_COPIED: Final = "copy it into a tile of its own with nisa.tensor_copy, to or from HBM with nisa.dma_copy"
+_SHOWN: Final = "a kernel's Python sees no values; show them with print(t) or nl.device_print('t', t)"
+_FILLED: Final = "fill it with nisa.memset"
+_CUT: Final = "slice it: t[:, 0:n]"
+_INDEXED: Final = "t.vector_select gathers rows from HBM, nisa.nc_n_gather within a partition"
+_CHOSEN: Final = "use nl.where, nisa.tensor_copy_predicated or nisa.affine_select"
+_PAIR: Final = "call nisa.tensor_tensor for two tiles, nisa.tensor_scalar for a tile and a number, with op=nl.{op}"
+_FUNCTION: Final = "call nisa.activation(op=nl.{op}), or nl.{op}(t)"
+_REDUCTIONS: Final = {"sum": "add", "max": "maximum", "min": "minimum"}
+_PAIRS: Final = {
+    **{name: name for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")},
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "pow": "power",
+}
+_FUNCTIONS: Final = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "gelu", "silu", "abs", "square", "sin")
+
+_ADVICE: Final[dict[str, str]] = {
+    **dict.fromkeys(("T", "mT", "t", "transpose", "swapaxes", "movedim", "moveaxis"), _TURNED),
+    **dict.fromkeys(("astype", "to", "type", "float", "double", "half", "bfloat16", "int", "long", "type_as"), _CAST),
+    **dict.fromkeys(("broadcast_to", "expand", "expand_as", "repeat", "tile", "repeat_interleave"), _REPEATED),
+    **dict.fromkeys(("copy", "clone", "contiguous", "copy_"), _COPIED),
+    **dict.fromkeys(("item", "tolist", "numpy", "cpu", "detach", "data", "tobytes"), _SHOWN),
+    **dict.fromkeys(("fill", "fill_", "zero_", "zeros_like", "ones_like"), _FILLED),
+    **dict.fromkeys(("split", "chunk", "narrow", "unbind"), _CUT),
+    **dict.fromkeys(("gather", "take", "index_select", "take_along_axis"), _INDEXED),
+    **dict.fromkeys(("where", "masked_fill", "masked_fill_", "masked_select"), _CHOSEN),
+    **{name: _REDUCED.format(op=op, name=name) for name, op in _REDUCTIONS.items()},
+    **{name: f"call nl.{name}(t, axis=1)" for name in ("mean", "var", "prod", "all", "softmax")},
+    **{name: _PAIR.format(op=op) for name, op in _PAIRS.items()},
+    **{f"{name}_": _PAIR.format(op=op) for name, op in _PAIRS.items()},
+    **{name: _FUNCTION.format(op=name) for name in _FUNCTIONS},
+    **dict.fromkeys(("matmul", "mm", "bmm", "dot"), "call nisa.nc_matmul, or nl.matmul"),
+    **dict.fromkeys(("clip", "clamp"), "call nisa.tensor_scalar with op0=nl.maximum and op1=nl.minimum"),
+    **dict.fromkeys(("argmax", "argsort", "sort", "topk"), "call nisa.max8 and nisa.nc_find_index8, or nisa.topk"),
+    "any": "call nl.max(t, axis=1) on a tile of 0 and 1",
+    "neg": "call nl.negative(t)",
+    "cumsum": "call nisa.tensor_tensor_scan",
+    "ravel": "t.flatten_dims(first, last) merges free axes, t.reshape(shape) gives another shape",
+    "flatten": "t.flatten_dims(first, last) merges free axes, t.reshape(shape) gives another shape",
+    "squeeze": "t.squeeze_dim(axis) removes an axis of extent 1",
+    "unsqueeze": "t.expand_dim(axis) inserts an axis of extent 1",
+    "expand_dims": "t.expand_dim(axis) inserts an axis of extent 1",
+    "numel": "t.size is the number of elements",
+    "dim": "t.ndim is the number of axes",
+    "stride": "t.strides are the elements between neighbours per axis",
+    "device": "t.buffer is the memory that it is in",
+}  # fmt: skip
+
+
+DOCUMENTED: Final = (
+    "shape", "strides", "offset", "name", "dtype", "buffer", "ndim", "size", "is_contiguous", "get_pattern",
+    "is_indirect", "permute", "broadcast", "expand_dim", "squeeze_dim", "reshape_dim", "flatten_dims", "reshape",
+    "rearrange", "slice", "select", "vector_select", "ap", "view", "reinterpret_cast", "indirect",
+)  # fmt: skip
+"""What NKI 0.6 documents of ``NkiTensor``."""
+
+
+class NoMethods(NoOperators):
+    """Base of tensors: a name that they do not have says what to use."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # mypy would take any name for one that there is
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # of Python's own protocols, which ask whether there is one
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            advice = _ADVICE.get(name) or meant(name, DOCUMENTED) or f"a tensor has {', '.join(DOCUMENTED)}"
+            raise UnknownName(f"a tensor of a kernel has no {name!r}", advice=advice)
