@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurosim.analysis.lifetimes import SPILLS, check_capacity
 from neurosim.analysis.spilling import spill
-from neurosim.analysis.unreturned import UnreturnedOutputWarning, unreturned
+from neurosim.analysis.unreturned import LOST, UnreturnedOutputWarning, unreturned
 from neurosim.chip import Chip
 from neurosim.devices import available, load_chip
 from neurosim.engines import Engine
@@ -296,6 +296,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     if recording is not None:
         again = _again(recording, launch, bound, options, precise, name)
         if again is not None:
+            _say_lost(again)
             return again
     if not options.values:
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
@@ -308,7 +309,16 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     recording = None
     if not reason:
         recording, reason = _recorded(launch, kernel, returned, inputs)
-    return Result(collected, program, chip, name, options.timing, recording, unreplayable=reason)
+    result = Result(collected, program, chip, name, options.timing, recording, unreplayable=reason)
+    _say_lost(result)
+    return result
+
+
+def _say_lost(result: Result) -> None:
+    """Warn of what a kernel stores and loses, also in a replay of it."""
+    if LOST in result.program.notes:
+        text = f"{result.kernel_name}: {result.program.notes[LOST]}; return it, or leave it out"
+        warn(text, UnreturnedOutputWarning)
 
 
 def _launch(function: Callable[..., Any], bound: inspect.BoundArguments, options: _Options, precise: bool) -> Launch:
@@ -398,8 +408,7 @@ def _fresh(
     arguments.write_back()
     lost = unreturned(program)
     if lost:
-        program.notes["Lost"] = lost
-        warn(f"{name}: {lost}; return it, or leave it out", UnreturnedOutputWarning)
+        program.notes[LOST] = lost
     if SPILLS in program.notes:
         _spill(program, chip)
     return collected, returned, inputs

@@ -15,6 +15,9 @@ from neurosim.analysis.dependences import Operands
 from neurosim.engines import HBM
 from neurosim.program import Program
 
+LOST: Final = "Lost"
+"""Heading of the program's note on them."""
+
 NAMED: Final = 3
 """Tensors that are named; of others, how many."""
 
