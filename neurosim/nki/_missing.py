@@ -29,6 +29,6 @@ def missing(module: str, name: str, documented: Set[str], known: Iterable[str] =
     if name in documented:
         return NotBuilt(f"{module}.{name} is documented for NKI 0.6 and not built here yet")
     if name in _OLD:
-        return UnknownName(f"{module}.{name} is a name of an older NKI, and not built here; {_OLD[name]}")
+        return UnknownName(f"{module}.{name} is a name of an older NKI, and not built here", advice=_OLD[name])
     other = elsewhere(module, name) or meant(name, [*documented, *known]) or f"dir({module}) lists what there is"
     return UnknownName(f"module {module!r} has no attribute {name!r}", advice=other)
