@@ -327,10 +327,8 @@ class Kernel:
             return row_bytes
         what = f"nl.ndarray {name}{list(shape)} {dtype} in {memory.label}"
         if len(shape) < 2:
-            raise IllegalOperand(
-                f"{what}: one axis",
-                advice=f"the first axis is partitions; use ({shape[0]}, 1) or (1, {shape[0]})",
-            )
+            down = f"({shape[0]}, 1) or " if 1 < shape[0] <= limit else ""
+            raise IllegalOperand(f"{what}: one axis", advice=f"the first axis is partitions; use {down}(1, {shape[0]})")
         if shape[0] > limit:
             raise IllegalOperand(
                 f"{what}: {shape[0]} partitions; {memory.label} has {limit}",

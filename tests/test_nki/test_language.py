@@ -185,6 +185,8 @@ def test_shapes(shape):
         (((129, 4), nl.float32, nl.psum), IllegalOperand, "129 partitions; PSUM has 128"),
         (((4,), nl.float32), IllegalOperand, r"one axis\n.*use \(4, 1\) or \(1, 4\)"),
         ((4, nl.float32), IllegalOperand, "one axis"),
+        ((1, nl.float32), IllegalOperand, r"partitions; use \(1, 1\)"),
+        ((512, nl.float32), IllegalOperand, r"partitions; use \(1, 512\)"),
         (((4, 0), nl.float32), IllegalOperand, r"shape \(4, 0\) has no elements"),
         (((), nl.float32), IllegalOperand, r"shape \(\) has no elements"),
         (((4, -1), nl.float32), IllegalOperand, r"shape \(4, -1\) has no elements"),
