@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from neurosim.jit import INTERPRETED, numba_threads
+from neurosim.jit import INTERPRETED, is_loaded, is_on_disk, numba_threads
 
 _log = logging.getLogger(__name__)
 
 #: Multiply-adds below which starting threads costs more than it saves (about 20 us of serial work).
 _PARALLEL_MIN: Final = 1_000_000
-#: Serial work that comes first: it tells what serial work costs, and a short kernel need not compile the parallel one.
+#: Serial work that comes first: it tells what serial work costs, and the parallel kernel is loaded only where it pays.
 _LEARN_NS: Final = 10_000_000
+#: Serial work that comes before the parallel kernel is compiled, which takes several seconds.
+_COMPILE_NS: Final = 1_000_000_000
 #: What parallel work may lose before it stops, and for how long it stops: at first, and at most.
 _LOSS_LIMIT_NS: Final = 2_000_000
 _FIRST_PAUSE_NS: Final = 10_000_000
@@ -35,6 +37,7 @@ class _Pool:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.limit: int | None = None
+        self.learn_ns: int = _LEARN_NS  # of serial work that comes first
         self.serial = INTERPRETED
         self.size: int | None = None
         self.serial_runs = 0
@@ -68,7 +71,7 @@ class _Pool:
             function(1, *arguments)
             return
         start = time.perf_counter_ns()
-        wanted = self.serial_time >= _LEARN_NS and start >= self.resume
+        wanted = self.serial_time >= self.learn_ns and start >= self.resume
         count = self.threads() if wanted else 1
         if count == 1 or not self.lock.acquire(blocking=False):
             function(1, *arguments)
@@ -119,9 +122,15 @@ def limit_threads(count: int | None) -> None:
     _pool.limit = count
 
 
-def run(work: int, function: Callable[..., None], *arguments: Any) -> None:
+def run(work: int, kernel: Any, function: Callable[..., None], *arguments: Any) -> None:
     """Call ``function(threads, *arguments)`` with as many threads as pay.
 
-    ``work`` is in multiply-adds; the bits must not depend on the number of threads.
+    Args:
+        work: multiply-adds.
+        kernel: what ``function`` calls for several threads, under :func:`neurosim.jit.parallel`.
+        function: whose bits must not depend on the number of threads.
+        arguments: of the function, behind the threads.
     """
+    if not _pool.serial_runs:
+        _pool.learn_ns = _LEARN_NS if INTERPRETED or is_loaded(kernel) or is_on_disk(kernel) else _COMPILE_NS
     _pool.run(work, function, arguments)

@@ -328,7 +328,7 @@ def _tiles(
         _tile(
             left, left_at + m, left_step, left_coded, right, right_at + n, right_step, right_coded,
             memory, at + m * stride + n, stride, depth, min(tall, rows - m), min(wide, columns - n),
-            left_halved, right_halved, overwrite, work, t,
+            left_halved, right_halved, overwrite, work, np.int64(t),
         )  # fmt: skip
 
 
@@ -462,7 +462,7 @@ def matmul_into(
     right = moving if isinstance(moving, Rows) else _operand(moving, moving_dtype)
     left_halved, right_halved = passes == 4 and _is_long(stationary_dtype), passes == 4 and _is_long(moving_dtype)
     work = depth * rows * columns << (left_halved + right_halved)
-    pool.run(work, _multiply, out, left, right, left_halved, right_halved, overwrite)
+    pool.run(work, _tiles, _multiply, out, left, right, left_halved, right_halved, overwrite)
 
 
 def accumulate_into(psum: F32Array, stationary: F32Array, moving: F32Array, passes: int, overwrite: bool) -> None:

@@ -18,6 +18,7 @@ def product() -> bool:
     rng = np.random.default_rng(0)
     stationary, moving = rng.standard_normal((128, 128), np.float32), rng.standard_normal((128, 512), np.float32)
     want = reference.matmul_pass(stationary, moving)
+    pool._pool._learn(pool._LEARN_NS, 1)  # as if there had been a run: on several threads soon, also if that compiles
     return all(np.array_equal(matmul.matmul(stationary, moving, 1), want) for _ in range(100))
 
 
@@ -43,9 +44,13 @@ def test_a_forked_child_runs_serially() -> None:
 
 @pytest.mark.parametrize("layer", ["workqueue", "tbb", "omp"])
 def test_every_threading_layer_works(layer: str) -> None:
-    program = "import test_pool; from neurosim import pool; print(test_pool.product(), pool.threads())"
-    same, threads = python(program, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2").split()
+    program = (
+        "import test_pool; from neurosim import pool; from neurosim.numerics import matmul\n"
+        "print(test_pool.product(), pool.threads(), len(getattr(matmul._tile, 'signatures', [0])))"
+    )
+    same, threads, signatures = python(program, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2").split()
     assert same == "True"
+    assert signatures == "1"  # one thread and many call the same code
     assert int(threads) == 1 if layer == "workqueue" else int(threads) in (1, 2)
 
 
@@ -85,6 +90,20 @@ def test_threads_go_on_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.calls == ["one", "one", "many", "many", "many", "many"]
     mine.run(10, clock.work, ())
     assert clock.calls[-1] == "one"
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_compiling_for_threads_has_to_pay(monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
+    mine, clock = pool._Pool(), Clock(monkeypatch, serial_ms=250, parallel_ms=1)
+    mine.serial, mine.size = False, 2
+    monkeypatch.setattr(pool, "_pool", mine)
+    monkeypatch.setattr(pool, "INTERPRETED", False)
+    monkeypatch.setattr(pool, "is_loaded", lambda _: False)
+    monkeypatch.setattr(pool, "is_on_disk", lambda _: on_disk)
+    for _ in range(7):
+        pool.run(10**7, None, clock.work)
+    # the first run may compile and does not count
+    assert clock.calls == ["one"] * (2 if on_disk else 5) + ["many"] * (5 if on_disk else 2)
 
 
 def test_a_failing_kernel_frees_the_pool() -> None:
