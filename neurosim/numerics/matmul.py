@@ -47,6 +47,8 @@ Magnitudes are bits of float32. Where all elements are 0, the second number is 2
 _NAN: Final = np.float32(np.nan)
 _ZERO: Final = np.float32(0.0)
 _U16: Final = np.uint32(16)
+_signed: Any = np.int64
+"""Iterations of a parallel loop are counted without a sign: functions would be compiled once more for them."""
 
 _Operand: TypeAlias = tuple[Bytes, int, int, bool]
 """Memory; the element of it where the operand begins; how many lie from one k to the next; whether they are codes of
@@ -328,7 +330,7 @@ def _tiles(
         _tile(
             left, left_at + m, left_step, left_coded, right, right_at + n, right_step, right_coded,
             memory, at + m * stride + n, stride, depth, min(tall, rows - m), min(wide, columns - n),
-            left_halved, right_halved, overwrite, work, np.int64(t),
+            left_halved, right_halved, overwrite, work, _signed(t),
         )  # fmt: skip
 
 
