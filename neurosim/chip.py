@@ -361,6 +361,11 @@ _SECTIONS: Final[dict[str, type[Any]]] = {
 }
 
 
+def psum_bytes(chip: Chip) -> int:
+    """Return the bytes that PSUM has in each partition, in all of its banks."""
+    return chip.psum.banks * chip.psum.bank_bytes
+
+
 def _fields() -> Iterator[tuple[str, tuple[Any, str]]]:
     for section, cls in _SECTIONS.items():
         hints = get_type_hints(cls)

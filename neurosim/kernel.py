@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from neurosim import dtypes
-from neurosim.chip import Chip
+from neurosim.chip import Chip, psum_bytes
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, OutOfBounds
@@ -343,7 +343,7 @@ class Kernel:
         """Return the bytes that each partition of SBUF or PSUM has."""
         if memory is Memory.sbuf:
             return self.chip.sbuf.partition_bytes
-        return self.chip.psum.banks * self.chip.psum.bank_bytes
+        return psum_bytes(self.chip)
 
     def _on_plane(
         self, shape: tuple[int, ...], dtype: DType, memory: Memory, name: str, row_bytes: int, address: Any

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from neurosim.analysis.lifetimes import SPILLS, check_capacity
 from neurosim.analysis.spilling import spill
 from neurosim.analysis.unreturned import LOST, UnreturnedOutputWarning, unreturned
-from neurosim.chip import Chip
+from neurosim.chip import Chip, psum_bytes
 from neurosim.devices import available, load_chip
 from neurosim.engines import Engine
 from neurosim.errors import (
@@ -391,7 +391,7 @@ def _fresh(
     with run(kernel):
         add_edges(program, options.edges)
         try:
-            check_capacity(program, chip.name, chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes)
+            check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes(chip))
         except CapacityExceeded as error:
             if options.spills is None:
                 raise

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from neurosim.analysis.lifetimes import SPILL, moves_to_fit
 from neurosim.analysis.spills import Move, Traffic, traffic_of
-from neurosim.chip import Chip
+from neurosim.chip import Chip, psum_bytes
 from neurosim.engines import Engine, Memory, usual_trigger
 from neurosim.program import Access, Pattern, Program, Signature, StorageInfo
 from neurosim.work import Lanewise, Stream, Transfer
@@ -59,7 +59,7 @@ def spill(program: Program, chip: Chip) -> Spills | None:
 
     It does not where several cores run, and where one instruction alone needs more than there is.
     """
-    to_sbuf = moves_to_fit(program, Memory.psum, chip.psum.banks * chip.psum.bank_bytes)
+    to_sbuf = moves_to_fit(program, Memory.psum, psum_bytes(chip))
     if to_sbuf is None:
         return None
     made = program.copy() if to_sbuf else program

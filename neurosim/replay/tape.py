@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from neurosim.chip import Chip
+from neurosim.chip import Chip, psum_bytes
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
@@ -211,8 +211,7 @@ class Tape:
         info = self._program.storages[number]
         row_bytes = info.row_bytes
         if number in self._planes:
-            psum = self._chip.psum
-            row_bytes = self._chip.sbuf.partition_bytes if info.memory is Memory.sbuf else psum.banks * psum.bank_bytes
+            row_bytes = self._chip.sbuf.partition_bytes if info.memory is Memory.sbuf else psum_bytes(self._chip)
         storage = Storage(info.memory, info.partitions, row_bytes, info.dtype.size_bytes)
         storage.id, storage.is_plane = number, number in self._planes and info.memory is Memory.psum
         role = "input" if info.role == "input" else "tile"

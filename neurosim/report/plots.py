@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.chip import Chip
+from neurosim.chip import Chip, psum_bytes
 from neurosim.engines import Memory
 from neurosim.errors import ConfigurationError
 from neurosim.report import accounts
@@ -164,7 +164,7 @@ def plot_memory(timeline: Timeline, chip: Chip, path: str | Path | None = None) 
     for axes, memory, limit_bytes in zip(
         figure.subplots(2, 1, sharex=True),
         (Memory.sbuf, Memory.psum),
-        (chip.sbuf.partition_bytes, chip.psum.banks * chip.psum.bank_bytes),
+        (chip.sbuf.partition_bytes, psum_bytes(chip)),
         strict=True,
     ):
         moments, used = usage(timeline, memory)

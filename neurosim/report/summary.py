@@ -10,7 +10,7 @@ import numpy as np
 import neurosim
 from neurosim.analysis.independence import note
 from neurosim.analysis.lifetimes import Peak, check_capacity
-from neurosim.chip import REPLACED, Chip
+from neurosim.chip import REPLACED, Chip, psum_bytes
 from neurosim.program import Program
 from neurosim.report.costs import Costs
 from neurosim.report.limits import path_lines
@@ -115,8 +115,7 @@ def summary(program: Program, timeline: Timeline, chip: Chip, *, kernel_name: st
 
 
 def _core(program: Program, timeline: Timeline, chip: Chip, costs: Costs | None = None) -> CoreSummary:
-    psum_bytes = chip.psum.banks * chip.psum.bank_bytes
-    usage = check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes, timeline.core)
+    usage = check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes(chip), timeline.core)
     costs = costs or Costs(program, timeline)
     waits_for, found = costs.waits_for_ps(), costs.causes.by_engine()
     return {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from neurosim.analysis.dependences import Dependence, Operands, dependences
 from neurosim.analysis.lifetimes import SPILL, SPILLS, check_capacity, lifetimes, peak_bytes, sizes_side_by_side
-from neurosim.chip import Chip
+from neurosim.chip import Chip, psum_bytes
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
 from neurosim.program import Access, Program, Signature
@@ -402,13 +402,13 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
     """
     tiles = table(TILE, len(program.storages), pool=-1, death_by=-1, death_ps=-1)
     found: list[tuple[Memory, int, Ints]] = []
-    psum_bytes = chip.psum.banks * chip.psum.bank_bytes
+    in_psum_bytes = psum_bytes(chip)
     if SPILLS not in program.notes:
         life = lifetimes(program)
         reserved = _reserved(program, cores)
         storages, first = life.tiles, life.starts
         tiles.size_bytes[storages] = life.sizes_bytes
-        for memory, limit in ((Memory.sbuf, chip.sbuf.usable_bytes), (Memory.psum, psum_bytes)):
+        for memory, limit in ((Memory.sbuf, chip.sbuf.usable_bytes), (Memory.psum, in_psum_bytes)):
             here = _in_memory(program, memory)[storages]
             for number in range(len(names)):
                 mine = here & (cores[first] == number)
@@ -419,8 +419,8 @@ def _pools(program: Program, chip: Chip, names: Ints, cores: Ints) -> tuple[Tabl
                     found.append((memory, capacity_bytes, storages[mine][order]))
         peaks = peak_bytes(program) if found else {}
         # a chip with less space than the program was recorded for may not hold it at all
-        if peaks and (peaks[Memory.sbuf] > chip.sbuf.partition_bytes or peaks[Memory.psum] > psum_bytes):
-            check_capacity(program, chip.name, chip.sbuf.partition_bytes, psum_bytes)
+        if peaks and (peaks[Memory.sbuf] > chip.sbuf.partition_bytes or peaks[Memory.psum] > in_psum_bytes):
+            check_capacity(program, chip.name, chip.sbuf.partition_bytes, in_psum_bytes)
             tiles.size_bytes[storages] = sizes_side_by_side(program)  # it fits, so that they lie so
         if peaks and peaks[Memory.sbuf] > chip.sbuf.usable_bytes:
             kept_back = {Memory.sbuf: chip.sbuf.partition_bytes - chip.sbuf.usable_bytes, Memory.psum: 0}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import neurosim
-from neurosim.chip import Chip
+from neurosim.chip import Chip, psum_bytes
 from neurosim.engines import Memory
 from neurosim.errors import ConfigurationError
 from neurosim.program import Program
@@ -68,7 +68,7 @@ def page(program: Program, timelines: Mapping[int, Timeline], chip: Chip, summar
             )
             for name, memory, limit in (
                 ("sbuf", Memory.sbuf, chip.sbuf.partition_bytes),
-                ("psum", Memory.psum, chip.psum.banks * chip.psum.bank_bytes),
+                ("psum", Memory.psum, psum_bytes(chip)),
             )
         ]
         drawn += [time, figures.stalls_figure(engines[core], timeline.makespan_ps), *spaces]
