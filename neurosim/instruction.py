@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, ClassVar, Final, ParamSpec, TypeVar, dataclass_transform
+from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -32,20 +31,21 @@ from neurosim.datapath.rules import (
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, NeurosimError, Uninitialized
 from neurosim.execution import seen
-from neurosim.execution.calls import bug, kept, label_of, made_of_older_call, placed
+from neurosim.execution.calls import bad_call, bug, kept, label_of, made_of_older_call, placed
 from neurosim.execution.handle import NkiInstruction
 from neurosim.execution.holes import Holes as Holes
 from neurosim.execution.holes import check_owners, mark_copies, partly_written
 from neurosim.execution.holes import lanewise_holes as lanewise_holes
 from neurosim.execution.holes import rowwise_holes as rowwise_holes
 from neurosim.execution.holes import uninitialized as uninitialized
-from neurosim.execution.interning import FLOATS, Calls, Known, freeze, getter, pattern, state_pattern, typed
+from neurosim.execution.interning import FLOATS, Known, freeze, getter, pattern, state_pattern, typed
 from neurosim.execution.lanes import Lanes, note_rows, shared_bytes
 from neurosim.execution.operands import INDEX, USED, Operand
 from neurosim.execution.operands import Accumulate as Accumulate
 from neurosim.execution.operands import In as In
 from neurosim.execution.operands import Out as Out
-from neurosim.kernel import Action, Kernel, current, running
+from neurosim.execution.straight import MISSING, functions
+from neurosim.kernel import Action, Kernel, running
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask, Storage
 from neurosim.program import Access, Signature
 from neurosim.versions import NEWEST, NkiVersion
@@ -54,8 +54,6 @@ from neurosim.views.indirect import IndirectTensor, same_place
 from neurosim.views.indirection import ColumnTensor, operand_rules, place_rules
 from neurosim.work import Work
 
-_ALL: Final[Holes] = {}
-"""What :meth:`Instruction.written` returns where everything was."""
 P = ParamSpec("P")
 C = TypeVar("C", bound="type[Instruction]")
 
@@ -90,8 +88,8 @@ class Instruction(ABC):
     chooses: ClassVar[bool] = False
     _operands: ClassVar[tuple[tuple[str, Operand | None], ...]] = ()
     _tensors: ClassVar[tuple[tuple[str, Operand], ...]] = ()
+    _given: ClassVar[Callable[[Any], tuple[Any, ...]]]
     _parameters: ClassVar[Callable[[Any], tuple[Any, ...]]]
-    _calls: ClassVar[Calls]
     _flags: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, mnemonic: str = "", engines: tuple[Engine, ...] = ()) -> None:
@@ -105,8 +103,8 @@ class Instruction(ABC):
             if field.name != "name"
         )
         cls._tensors = tuple((name, operand) for name, operand in cls._operands if operand is not None)
+        cls._given = staticmethod(getter([name for name, _ in cls._operands]))
         cls._parameters = staticmethod(getter([name for name, operand in cls._operands if operand is None]))
-        cls._calls = Calls(cls._operands, cls.state_written)
         cls._flags = tuple(
             field.name
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -188,45 +186,82 @@ class Instruction(ABC):
 
     # -- what happens on a call -----------------------------------------------------------------------------------
 
-    def issue(self, kernel: Kernel, caller: FrameType | None) -> NkiInstruction:
-        """Check, execute and record this instruction; for ``caller`` see :func:`issue`."""
-        calls = self._calls
-        given = calls.given(self)
-        kinds = calls.kinds.get(types := tuple(map(type, given))) or calls.add(types)
-        found, key, slots, fresh = kinds.look(given, kernel)
-        if found is None:
-            return self._issue_closely(kernel, key, kinds.operands(given), caller)
-        number, _, engine, states, lanes, admits, in_part = found
-        label: str | None = self.name  # type: ignore[attr-defined]
-        if label is not None:
-            label = label_of(self)
-        changed = self._take_states(kernel, engine, states, slots) if states else ()
-        if admits:
-            self.admit(lanes)
-        if kernel.values or self.is_control:
-            self.execute(lanes)
-        if in_part and (written := self.written()):
-            self._mark_written(kernel, kinds.results(given), _ALL, None, written)
-        else:
-            for tensor in fresh:
-                tensor.allocation.storage.mark(tensor, self.state_written)
-        for registers in changed:
-            registers.state = WRITTEN
-        return NkiInstruction(kernel.program, kernel.record(number, slots, label, kernel.stack(caller)), label)
+    @classmethod
+    def uses_registers(cls) -> bool:
+        """Return whether there are engine registers that it may use."""
+        return cls.state is not Instruction.state
 
-    def _issue_closely(self, kernel: Kernel, key: Any, tensors: Tensors, caller: FrameType | None) -> NkiInstruction:
-        """Issue where :meth:`Kinds.look` found no signature, or memory that asks for more; of no ``key``, whatever."""
-        if key is None:
-            key, tensors = self._look_closely(kernel)
-        found = kernel.signatures.get(key)
-        if found is None:
-            found = self._define(kernel, key, tensors)
+    @classmethod
+    def may_refuse(cls) -> bool:
+        """Return whether it looks at what operands have been through."""
+        return cls.admit is not Instruction.admit
+
+    @classmethod
+    def may_write_in_part(cls) -> bool:
+        """Return whether it may leave elements of its results as they are."""
+        return cls.written is not Instruction.written
+
+    @classmethod
+    def called_otherwise(
+        cls, kernel: Kernel, caller: FrameType, values: tuple[Any, ...], more: dict[str, Any]
+    ) -> NkiInstruction:
+        """Issue a call of more than the operands: an older spelling, or a mistake.
+
+        ``values`` are the operands in order, ``MISSING`` for those not given, and what was given beyond them.
+        """
+        names, args = [field.name for field in dataclasses.fields(cls)], ()  # type: ignore[arg-type]
+        given = {name: value for name, value in zip(names, values, strict=False) if value is not MISSING} | more
+        if len(values) > len(names):
+            args, given = values, more
+        try:
+            instruction = cls(*args, **given)
+        except TypeError as error:
+            try:
+                instruction = made_of_older_call(cls, cls.mnemonic, error, args, given)
+            except IllegalOperand as refusal:
+                raise refusal.at(kernel.where()) from None
+        handle = issue(instruction, kernel, caller)
+        if kernel.bodies:
+            cls.repeats(kernel, handle, tuple(getattr(instruction, name) for name in names))
+        return handle
+
+    @classmethod
+    def repeats(cls, kernel: Kernel, handle: NkiInstruction, values: tuple[Any, ...]) -> None:
+        """Let each later trip of the loop on the device whose body is being traced make the same call."""
+        places = kept(values)  # as they are now, whatever Python does to them afterwards
+        repeated: Action = lambda: handle.again(issue(cls(*places), kernel))  # noqa: E731
+        kernel.bodies[-1].actions.append((kernel.stack(), repeated))
+
+    def issue_closely(self, kernel: Kernel, caller: FrameType | None, key: Any) -> NkiInstruction:
+        """Check, execute and record whatever it is; ``key`` is what the call is known by, None where nothing is."""
+        found = None if key is None else kernel.known.get(key)
+        if found is not None:
+            given = [(name, getattr(self, name), operand) for name, operand in self._tensors]
+            tensors = [entry for entry in given if isinstance(entry[1], NkiTensor)]
+        else:
+            self._check_given()
+            signature, tensors = self._look_closely(kernel)
+            found = kernel.signatures.get(signature) or self._define(kernel, signature, tensors)
+            if key is not None and not any(tensor.is_indirect() for _, tensor, _ in tensors):
+                kernel.known[key] = found
         if kernel.left:
             for _, tensor, _ in tensors:
                 kernel.check_scope(self.mnemonic, tensor.allocation)
+        elif key is not None and found.lanes is not None and key in kernel.known:
+            kernel.straight[key] = found
         if kernel.dry:
             return NkiInstruction(kernel.program, -1, None)
         return self._run(kernel, found, tensors, caller)
+
+    def _check_given(self) -> None:
+        """Refuse a call that lacks an operand, as Python does."""
+        given = {name: value for name, value in vars(self).items() if value is not MISSING}
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        if any(getattr(self, field.name) is MISSING for field in fields):
+            try:
+                type(self)(**{field.name: given[field.name] for field in fields if field.name in given})
+            except TypeError as error:
+                raise bad_call(type(self), self.mnemonic, error, {}) from None
 
     def _look_closely(self, kernel: Kernel) -> tuple[tuple[Any, ...], Tensors]:
         """Return what the signature is known by, and the operands, whatever they are."""
@@ -348,26 +383,31 @@ class Instruction(ABC):
         tensors: Tensors,
         caller: FrameType | None,
     ) -> NkiInstruction:
-        signature_id, _, engine, states, usual, admits, in_part = signature
+        usual = signature.lanes
         label: str | None = self.name  # type: ignore[attr-defined]
         if label is not None:
             label = label_of(self)
         slots, holes, origin = self._take(kernel, tensors)
-        changed = self._take_states(kernel, engine, states, slots) if states else ()
+        registers, changed = self.take_registers(kernel, signature)
         if kernel.team is not None:
             note_rows(kernel, tensors)
-        lanes: Lanes = (kernel.lanes or Lanes)(kernel, engine) if usual is None else usual
-        if admits:
-            self.admit(lanes)
+        lanes: Lanes = (kernel.lanes or Lanes)(kernel, signature.engine) if usual is None else usual
+        self.admit(lanes)
         if kernel.values or self.is_control:
             before = None if kernel.team is None else lanes.begin_shared(tensors)
             lanes.run(self, tensors)
             if before is not None and before == shared_bytes(tensors):
                 kernel.writes.silent.add(len(kernel.program))
-        self._mark_written(kernel, tensors, holes, origin, self.written() if in_part else _ALL)
-        for registers in changed:
-            registers.state = WRITTEN
-        return NkiInstruction(kernel.program, kernel.record(signature_id, slots, label, kernel.stack(caller)), label)
+        self._mark_written(kernel, tensors, holes, origin, self.written())
+        for storage in changed:
+            storage.state = WRITTEN
+        index = kernel.record(signature.number, [*slots, *registers], label, kernel.stack(caller))
+        return NkiInstruction(kernel.program, index, label)
+
+    def mark_parts(self, kernel: Kernel, written: Holes) -> None:
+        """Set the shadow of what was written in part by an instruction that reads no holes."""
+        given = [(name, getattr(self, name), operand) for name, operand in self._tensors if operand.is_written]
+        self._mark_written(kernel, [entry for entry in given if isinstance(entry[1], NkiTensor)], {}, None, written)
 
     def _mark_written(
         self, kernel: Kernel, tensors: Tensors, holes: Holes, origin: HoleOrigin | None, written: Holes
@@ -384,20 +424,21 @@ class Instruction(ABC):
                     if storage.is_plane:
                         kernel.writers.append(tensor.allocation.index)
 
-    def _take_states(self, kernel: Kernel, engine: Engine, states: Any, slots: list[int]) -> list[Storage]:
-        """Add the slots of engine registers; return those that will be written."""
+    def take_registers(self, kernel: Kernel, signature: Known) -> tuple[tuple[int, ...], list[Storage]]:
+        """Return the slots of engine registers, and those of them that will be written."""
+        slots: tuple[int, ...] = ()
         written: list[Storage] = []
-        for kind, access in states:
-            registers = kernel.registers(kind, engine)
+        for kind, access in signature.states:
+            registers = kernel.registers(kind, signature.engine)
             if access is not Access.WRITE and registers.state == UNWRITTEN:
                 raise Uninitialized(
-                    f"{self.mnemonic}: the {kind} registers of the {engine.name} engine were never set",
+                    f"{self.mnemonic}: the {kind} registers of the {signature.engine.name} engine were never set",
                     advice="begin with a reduce_cmd that resets them",
                 )
             slots += (registers.id, 0)
             if access is not Access.READ:
                 written.append(registers)
-        return written
+        return slots, written
 
     def _note_parts(self, kernel: Kernel, tensors: Tensors, holes: Holes, written: Holes) -> None:
         """Note where what memory has been through may depend on values, or tells a matmul what to do (in PSUM)."""
@@ -495,12 +536,8 @@ class Instruction(ABC):
         )
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)
-        lanes = self._lanes(kernel, engine)
-        cls, number = type(self), len(kernel.program.signatures) - 1
-        admits, in_part = cls.admit is not Instruction.admit, cls.written is not Instruction.written
-        found = kernel.signatures[key] = Known(number, cls, engine, states, lanes, admits, in_part)
-        if lanes is not None and not kernel.left:
-            kernel.straight[key] = found
+        number = len(kernel.program.signatures) - 1
+        found = kernel.signatures[key] = Known(number, engine, states, self._lanes(kernel, engine))
         return found
 
     def _lanes(self, kernel: Kernel, engine: Engine) -> Lanes | None:
@@ -525,7 +562,7 @@ def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = N
     ``caller`` spares a search for the kernel's innermost frame: it, or a frame that it called.
     """
     try:
-        return instruction.issue(kernel, caller)
+        return functions(type(instruction)).issue(instruction, kernel, caller, *instruction._given(instruction))
     except NeurosimError as error:
         raise placed(instruction.mnemonic, kernel, error) from error.__cause__
     except Exception as error:
@@ -534,32 +571,9 @@ def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = N
 
 def emit(cls: Callable[P, Instruction]) -> Callable[P, NkiInstruction]:
     """Return the function that kernels call: it makes an instance, and issues it in the running kernel."""
-    mnemonic: str = cls.mnemonic  # type: ignore[attr-defined]
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> NkiInstruction:
-        kernel = running() or current(f"nisa.{mnemonic}")
-        try:
-            instruction = cls(*args, **kwargs)
-        except TypeError as error:
-            try:
-                instruction = made_of_older_call(cls, mnemonic, error, args, kwargs)
-            except IllegalOperand as refusal:
-                raise refusal.at(kernel.where()) from None
-            kwargs.pop("dtype")
-        try:
-            handle = instruction.issue(kernel, sys._getframe(1))
-        except NeurosimError as error:
-            raise placed(instruction.mnemonic, kernel, error) from error.__cause__
-        except Exception as error:
-            raise bug(instruction.mnemonic, kernel, error) from error
-        if kernel.bodies:  # of a loop on the device: each later trip makes the same call
-            places, names = kept(args), kept(kwargs)  # as they are now, whatever Python does to them afterwards
-            repeated: Action = lambda: handle.again(issue(cls(*places, **names), kernel))  # noqa: E731
-            kernel.bodies[-1].actions.append((kernel.stack(), repeated))
-        return handle
-
-    call.__name__ = call.__qualname__ = mnemonic
+    call: Any = functions(cls).call
     call.__doc__ = cls.__doc__
-    call.__signature__ = inspect.signature(cls)  # type: ignore[attr-defined]
-    call.instruction = cls  # type: ignore[attr-defined]
-    return call
+    call.__signature__ = inspect.signature(cls)
+    call.instruction = cls
+    found: Callable[P, NkiInstruction] = call
+    return found

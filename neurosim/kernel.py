@@ -22,7 +22,7 @@ from neurosim.execution.registers import registers_of
 from neurosim.launch.cores import Team
 from neurosim.launch.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, RegisterStorage, SharedWrites, Storage
-from neurosim.program import Program, StorageInfo
+from neurosim.program import MOST_ROWS, Program, StorageInfo
 from neurosim.record.call_stacks import CallStacks
 from neurosim.record.call_stacks import boundary as boundary
 from neurosim.record.call_stacks import warn as warn
@@ -74,7 +74,8 @@ class Kernel:
         lanes: what gives instructions access to values, where it is not :class:`neurosim.execution.lanes.Lanes`.
         dry: whether instructions are checked and traced only, since the trip that they are in does not happen.
         signatures: what is known of each signature, by what it is known by.
-        straight: those of them whose calls need a look at no more than the memory of their tensors.
+        known: the same of calls by what they give, for those on plain tensors.
+        straight: those of them that need a look at no more than the memory of their tensors.
         marks: one per allocation, in order. Only the kernel's own views hold allocations, so that the bytes of a tile
             that no variable holds any more are free, however many tiles a kernel makes.
         inputs: tensors that are there before the kernel begins: its arguments, then constants.
@@ -100,6 +101,7 @@ class Kernel:
     lanes: Callable[[Kernel, Engine], Any] | None = None
     dry: bool = False
     signatures: dict[Any, Any] = field(default_factory=dict)
+    known: dict[Any, Any] = field(default_factory=dict)
     straight: dict[Any, Any] = field(default_factory=dict)
     marks: list[object] = field(default_factory=list)
     inputs: list[Allocation] = field(default_factory=list)
@@ -116,10 +118,11 @@ class Kernel:
     _registers: dict[tuple[str, Engine], RegisterStorage] = field(default_factory=dict)
     _pinned: int = -1
     _occurrences: dict[Any, int] = field(default_factory=dict)
-    _stacks: CallStacks = field(init=False)
+    stacks: CallStacks = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stacks = CallStacks(self.program.stacks)
+        self.stacks = CallStacks(self.program.stacks)
+        self.program.settle()
 
     def beside(self, core: int) -> Kernel:
         """Return the run of the same kernel on another core: own SBUF, PSUM, engines; inputs and record in common.
@@ -140,7 +143,7 @@ class Kernel:
             whiles=[],
             left=[],
         )
-        kernel._stacks = self._stacks
+        kernel.stacks = self.stacks
         return kernel
 
     def begin(self, program: ProgramId) -> None:
@@ -161,7 +164,7 @@ class Kernel:
             return self._repeated
         if self._pinned >= 0:
             return self._pinned
-        return self._stacks.number(sys._getframe(1) if frame is None else frame)
+        return self.stacks.number(sys._getframe(1) if frame is None else frame)
 
     def at(self, stack: int) -> At:
         """Take ``stack`` for the call stack inside: of an instruction that is issued later than it was called."""
@@ -169,6 +172,7 @@ class Kernel:
 
     def pin(self, stack: int) -> int:
         """Take ``stack`` for the call stack from now on, -1 for the true one; return what was taken before."""
+        self.stacks.forget()  # instructions look there first
         before, self._pinned = self._pinned, stack
         return before
 
@@ -424,6 +428,7 @@ class Kernel:
 
     def repeat(self, body: Body) -> None:
         """Do again what a loop's body did when it was traced, each part at its own line."""
+        self.stacks.forget()
         outer = self._repeated
         self._inside.append(body)
         for allocation in body.tensors:
@@ -480,15 +485,21 @@ class Kernel:
 
     def record(self, signature: int, slots: list[int], name: str | None, stack: int) -> int:
         """Append a record, made at the call stack ``stack``, and return its index."""
+        index = self.program.append(signature, slots, stack, self.core, self.block, self.trip)
+        self.recorded(index, name)
+        return index
+
+    def recorded(self, index: int, name: str | None) -> None:
+        """Note what the row of a record does not say."""
         program = self.program
-        index = program.append(signature, slots, stack, self.core, self.block, self.trip)
         if name is not None:
             program.names[index] = name
         if self.block >= 0:
             if self._block_last >= 0:
                 program.edges.append((index, self._block_last))
             self._block_last = index
-        return index
+        if len(program.rows) >= MOST_ROWS:
+            program.settle()
 
     @contextlib.contextmanager
     def no_reorder(self) -> Iterator[None]:
@@ -536,3 +547,4 @@ def run(kernel: Kernel) -> Iterator[Kernel]:
         yield kernel
     finally:
         _CURRENT.reset(token)
+        kernel.stacks.forget()

@@ -8,11 +8,15 @@ a loop that runs on the device.
 from __future__ import annotations
 
 import copy
+import threading
 from array import array
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from pathlib import Path
+from struct import pack
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,8 +177,34 @@ class Record:
     trip: int
 
 
+_HEAD: Final = {"signature_ids": "i", "stack_ids": "i", "cores": "b", "blocks": "i", "trip_ids": "i"}
+"""Columns of which a row has a number each, in its order, with their formats; slots follow."""
+MOST_ROWS: Final = 4096
+"""Rows that wait for the columns, at most: they take twice the memory there that they take in columns."""
+_SETTLING: Final = threading.Lock()
+
+
+class _Column:
+    """A column of the record; who asks for it finds in it what was recorded by then."""
+
+    def __set_name__(self, owner: type[Program], name: str) -> None:
+        self._name = name
+
+    def __get__(self, program: Program, owner: Any = None) -> array[int]:
+        if program.rows:
+            program.settle()
+        column: array[int] = program.__dict__[self._name]
+        return column
+
+    def __set__(self, program: Program, column: array[int]) -> None:
+        program.settle()
+        program.__dict__[self._name] = column
+
+
 class Program:
     """All records of one run; belongs to one chip generation.
+
+    A record is added as a row, which costs a tenth of adding to each column; rows become columns when one is asked for.
 
     Attributes:
         chip_name, generation: the chip that the kernel asked for.
@@ -185,7 +215,12 @@ class Program:
         edges: explicit (consumer, producer) record pairs.
         meetings: by meeting of cores, its first record and how many it has, one after the other, a core each.
         notes: what a reader of the record should know, by heading.
+        rows: records that are in no column yet: (signature, stack, core, block, trip, *slots).
+        first: the number of the first of them.
     """
+
+    signature_ids, stack_ids, cores, blocks, trip_ids = _Column(), _Column(), _Column(), _Column(), _Column()
+    slots, slot_starts = _Column(), _Column()
 
     def __init__(self, chip_name: str, generation: int, nki_version: NkiVersion = NEWEST) -> None:
         self.chip_name = chip_name
@@ -199,40 +234,32 @@ class Program:
         self.names: dict[int, str] = {}
         self.edges: list[tuple[int, int]] = []
         self.meetings: list[tuple[int, int]] = []
-        self.signature_ids = array("i")
-        self.slots = array("q")
-        self.slot_starts = array("q", [0])
-        self.cores = array("b")
-        self.stack_ids = array("i")
-        self.blocks = array("i")
-        self.trip_ids = array("i")
+        self.rows: list[tuple[int, ...]] = []
+        self.first = 0
+        vars(self).update({name: array(typecode) for name, typecode in _HEAD.items()})
+        vars(self).update(slots=array("q"), slot_starts=array("q", [0]))
         self.notes: dict[str, str] = {}
 
     def copy(self) -> Program:
         """Return a program with the same records and tables of its own: what is added to one is not in the other."""
+        self.settle()
         made = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, (list, dict, Storages)):
-                setattr(made, name, value.copy())
+                made.__dict__[name] = value.copy()
             elif isinstance(value, array):
-                setattr(made, name, value[:])
+                made.__dict__[name] = value[:]
         return made
 
     def __len__(self) -> int:
-        return len(self.signature_ids)
+        return len(self.__dict__["signature_ids"]) + len(self.rows)
 
     def append(
         self, signature: int, slots: list[int], stack: int, core: int = 0, block: int = -1, trip: int = -1
     ) -> int:
         """Add a record and return its index. ``slots`` is flat: storage id, byte offset, per operand."""
-        index = len(self.signature_ids)
-        self.signature_ids.append(signature)
-        self.slots.fromlist(slots)
-        self.slot_starts.append(len(self.slots))
-        self.stack_ids.append(stack)
-        self.cores.append(core)
-        self.blocks.append(block)
-        self.trip_ids.append(trip)
+        index = len(self)
+        self.rows.append((signature, stack, core, block, trip, *slots))
         return index
 
     def put(self, **columns: NDArray[np.integer]) -> None:
@@ -241,6 +268,25 @@ class Program:
             made = array(getattr(self, name).typecode)
             made.frombytes(np.ascontiguousarray(values, made.typecode).tobytes())
             setattr(self, name, made)
+        self.settle()  # what is recorded from now on comes behind these
+
+    def settle(self) -> None:
+        """Move rows to the columns."""
+        with _SETTLING:  # two threads may look at a finished program for the first time
+            columns, rows = self.__dict__, self.rows[:]
+            if rows:
+                ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
+                flat = np.frombuffer(pack(f"{ends[-1]}q", *chain.from_iterable(rows)), np.int64)
+                begins = np.concatenate([[0], ends[:-1]])
+                is_slot = np.ones(len(flat), np.bool_)
+                for place, name in enumerate(_HEAD):
+                    is_slot[begins + place] = False
+                    _extend(columns[name], flat[begins + place])
+                starts = columns["slot_starts"]
+                _extend(starts, starts[-1] + ends - len(_HEAD) * np.arange(1, len(rows) + 1))
+                _extend(columns["slots"], flat[is_slot])
+                del self.rows[: len(rows)]
+            self.first = len(columns["signature_ids"])
 
     def record(self, index: int) -> Record:
         """Return one record in readable form."""
@@ -304,3 +350,7 @@ class Program:
         from neurosim.record.program_file import load
 
         return load(path)
+
+
+def _extend(column: array[int], values: NDArray[np.int64]) -> None:
+    column.frombytes(values.astype(column.typecode).tobytes())

@@ -29,6 +29,7 @@ from neurosim.execution.device_loops import check_left
 from neurosim.execution.fine_lanes import FineLanes, float32_of
 from neurosim.execution.lanes import Lanes
 from neurosim.execution.rounding import Asked, asked, rounding_of
+from neurosim.execution.straight import refused
 from neurosim.hazards import check_races
 from neurosim.kernel import Kernel, boundary, run, warn
 from neurosim.launch.arguments import Arguments, check_same, outputs
@@ -442,7 +443,7 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
             except NeurosimError as error:  # views know nothing of the kernel that makes them
                 raise error.at(where_raised(error)) from error.__cause__
             except (AttributeError, TypeError, IndexError) as error:
-                found = no_tensor(error, own.arguments, function.__name__) or miscalled(error)
+                found = refused(error) or no_tensor(error, own.arguments, function.__name__) or miscalled(error)
                 if found is None:
                     raise
                 raise found.at(where_raised(error)) from error

@@ -46,7 +46,7 @@ def made_of_older_call(cls: Any, mnemonic: str, error: TypeError, args: Any, kwa
     return instruction
 
 
-def bad_call(cls: Any, mnemonic: str, error: TypeError, kwargs: dict[str, Any]) -> IllegalCall:
+def bad_call(cls: Any, mnemonic: str, error: Exception, kwargs: dict[str, Any]) -> IllegalCall:
     """Return the error for a call that Python refused: what it lacks, or the operand that was meant."""
     names = [field.name for field in dataclasses.fields(cls)]
     for name in kwargs:

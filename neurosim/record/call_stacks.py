@@ -7,6 +7,7 @@ before is one look into a dict.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import warnings
 from collections.abc import Callable
@@ -31,6 +32,9 @@ _BOUNDARY: list[CodeType] = []
 _SKIP: Final = -1
 _STOP: Final = -2
 """What frames of code that is no kernel's do to a call stack: nothing, and end it."""
+_NOBODY: Final = object()
+_MOVES: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Flags of code whose frames go on under another caller than they began under."""
 
 
 def boundary(function: F) -> F:
@@ -44,32 +48,50 @@ class CallStacks:
 
     Attributes:
         stacks: by number, the frames, innermost first; the program's own table.
+        frame: the kernel's frame that was asked about last: those that called it stand still as long as it runs.
+        here: by place in it, the number.
     """
 
     def __init__(self, stacks: list[tuple[Frame, ...]]) -> None:
         self.stacks = stacks
+        self.frame: object = _NOBODY
+        self.here: dict[int, int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}  # by (code's number, place in it) per frame
         self._roles: dict[int, int] = {}  # by id of code, its number, _SKIP or _STOP
         self._codes: dict[tuple[CodeType, str], int] = {}  # equal code may stand in several files
         self._seen: list[CodeType] = []  # kept, so that no other code gets its id
 
+    def forget(self) -> None:
+        """Let go of the frame, and with it of the kernel's variables."""
+        self.frame, self.here = _NOBODY, {}
+
     def number(self, frame: FrameType | None) -> int:
         """Return the number of the kernel's call stack at ``frame``, or at the frame of the kernel that called it."""
         key: list[int] = []
-        roles = self._roles
+        roles, innermost = self._roles, None
         while frame is not None:
             try:
                 role = roles[id(frame.f_code)]
             except KeyError:
                 role = self._role(frame.f_code)
             if role >= 0:
+                if not key:
+                    if frame is self.frame and (known := self.here.get(frame.f_lasti)) is not None:
+                        return known
+                    innermost = frame
                 key += (role, frame.f_lasti)
             elif role == _STOP:
                 break
             frame = frame.f_back
         place = tuple(key)
         known = self._numbers.get(place)
-        return self._add(place) if known is None else known
+        if known is None:
+            known = self._add(place)
+        if innermost is not None and not innermost.f_code.co_flags & _MOVES:
+            if innermost is not self.frame:
+                self.frame, self.here = innermost, {}
+            self.here[innermost.f_lasti] = known
+        return known
 
     def _role(self, code: CodeType) -> int:
         """Return the number of a kernel's code, the same for equal code of a file; ``_SKIP`` or ``_STOP`` for other."""

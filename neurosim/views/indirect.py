@@ -54,7 +54,9 @@ class IndirectTensor(NkiTensor):
     @property
     def key(self) -> tuple[Any, ...]:
         """What a signature keeps: the pattern, the index's pattern, and how the index moves it."""
-        return (*super().key, self.index.key, self.index_step, self.limit, self.per_lane)
+        found = *super().key, self.index.key, self.index_step, self.limit, self.per_lane
+        self._key = None  # no plain view's stands for it
+        return found
 
     @property
     def reach(self) -> NkiTensor:
