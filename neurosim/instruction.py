@@ -537,7 +537,7 @@ class Instruction(ABC):
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)
         number = len(kernel.program.signatures) - 1
-        found = kernel.signatures[key] = Known(number, engine, states, self._lanes(kernel, engine))
+        found = kernel.signatures[key] = Known(number, type(self), engine, states, self._lanes(kernel, engine))
         return found
 
     def _lanes(self, kernel: Kernel, engine: Engine) -> Lanes | None:

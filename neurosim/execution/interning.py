@@ -27,11 +27,13 @@ class Known:
 
     Attributes:
         number: in the program's table.
+        instruction: the class.
         engine, states: where it runs, and the registers there that it uses, as (kind, access).
         lanes: the access to values that all its calls share, None where each makes its own.
     """
 
     number: int
+    instruction: type[Any]
     engine: Engine
     states: tuple[tuple[str, Access], ...]
     lanes: Lanes | None

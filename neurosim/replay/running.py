@@ -36,8 +36,8 @@ def recorded(kernel: Kernel, returned: Any, inputs: int) -> Recording:
 
 def _classes(kernel: Kernel) -> Classes:
     classes: list[Any] = [None] * len(kernel.program.signatures)
-    for number, cls, *_ in kernel.signatures.values():
-        classes[number] = cls
+    for known in kernel.signatures.values():
+        classes[known.number] = known.instruction
     return classes
 
 
