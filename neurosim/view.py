@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.execution import seen
+from neurosim.views.families import family_of
 from neurosim.views.indexing import indexed
 from neurosim.views.methods import NoMethods
 from neurosim.views.reshaping import (
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
+_new: Final = object.__new__
+
+
 class NkiTensor(NoMethods):
     """A tensor, or a view of one. Views share bytes; nothing is copied.
 
@@ -49,20 +53,22 @@ class NkiTensor(NoMethods):
         dtype: number format.
         allocation: what this is a view of.
         offset_bytes: byte of the storage's row (in HBM: of the storage) at which the view begins.
+        family, spot: views with the same of these, and of one shape, have one :attr:`key`; cheaper to ask for.
     """
 
     __slots__ = (
         "_array",
         "_free_offset",
-        "_key",
         "_over",
         "_partition_axis",
         "_start_partition",
         "_steps",
         "allocation",
         "dtype",
+        "family",
         "offset_bytes",
         "shape",
+        "spot",
     )
     _assign: ClassVar[Callable[[NkiTensor, Any], None]]  # copies into a view; given by the face, which knows how
 
@@ -84,7 +90,9 @@ class NkiTensor(NoMethods):
         self._start_partition = start_partition
         self._free_offset = free_offset
         self.offset_bytes = allocation.base_bytes + free_offset * dtype.size_bytes
-        self._key: tuple[Any, ...] | None = None
+        row_bytes = allocation.storage.row_bytes if partition_axis >= 0 else 0
+        self.family = family_of(allocation.memory, dtype, steps, partition_axis, row_bytes)
+        self.spot = allocation.base_partition + start_partition + self.offset_bytes * self.family.weight
         self._array: Array | None = None
         self._over: Array | None = None  # the bytes that it is a view of
 
@@ -195,19 +203,17 @@ class NkiTensor(NoMethods):
 
         In PSUM the place counts too, since rules about bank crossings depend on it.
         """
-        if self._key is None:
-            allocation, axis, memory = self.allocation, self._partition_axis, self.allocation.memory
-            self._key = (
-                memory,
-                self.dtype,
-                self.shape,
-                self._steps,
-                axis,
-                allocation.base_partition + self._start_partition,
-                allocation.storage.row_bytes if axis >= 0 else 0,
-                self.offset_bytes if memory is Memory.psum else 0,
-            )
-        return self._key
+        allocation, axis, memory = self.allocation, self._partition_axis, self.allocation.memory
+        return (
+            memory,
+            self.dtype,
+            self.shape,
+            self._steps,
+            axis,
+            allocation.base_partition + self._start_partition,
+            allocation.storage.row_bytes if axis >= 0 else 0,
+            self.offset_bytes if memory is Memory.psum else 0,
+        )
 
     def aligned_to(self, granule: int) -> bool:
         """Return whether each element begins and ends on a multiple of ``granule`` bytes."""
@@ -367,10 +373,10 @@ class NkiTensor(NoMethods):
             IllegalOperand: too many indices, or a kind of index that NKI does not have.
         """
         shape = self.shape
-        if type(key) is not tuple or len(key) != len(shape):
+        if type(key) is not tuple or len(key) != len(shape) or type(self) is not NkiTensor:
             return indexed(self, key)
         # most keys are a slice per axis, within it; what else is legal takes the longer way
-        steps, axis, partition, offset = self._steps, self._partition_axis, self._start_partition, self._free_offset
+        steps, axis, partition, moved = self._steps, self._partition_axis, self._start_partition, 0
         extents: list[int] = []
         for place, entry in enumerate(key):
             if type(entry) is not slice or entry.step is not None:
@@ -383,16 +389,22 @@ class NkiTensor(NoMethods):
                 if place == axis:
                     partition += start * steps[place]
                 else:
-                    offset += start * steps[place]
+                    moved += start * steps[place]
             extents.append(stop - start)
-        if type(self) is not NkiTensor:
-            return self._with(extents, steps, axis, partition, offset)
-        view = NkiTensor(self.allocation, self.dtype, tuple(extents), steps, axis, partition, offset)
-        held, array = self.allocation.storage.held, self._array
-        if held is not None:  # NumPy slices in a fifth of the time of making an array
-            if array is None or self._over is not held:
-                array = self.array()
-            view._array, view._over = array[key], held
+        view: NkiTensor = _new(NkiTensor)  # what __init__ would make of it takes half as long again
+        view.allocation = allocation = self.allocation
+        view.dtype = dtype = self.dtype
+        view.shape = tuple(extents)
+        view._steps, view._partition_axis, view._start_partition = steps, axis, partition
+        view._free_offset = self._free_offset + moved
+        view.offset_bytes = offset = self.offset_bytes + moved * dtype.size_bytes
+        view.family = family = self.family
+        view.spot = allocation.base_partition + partition + offset * family.weight
+        held = view._over = allocation.storage.held
+        if held is None:
+            view._array = None
+        else:  # NumPy slices in a fifth of the time of making an array
+            view._array = (self.array() if self._array is None or self._over is not held else self._array)[key]
         return view
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -410,13 +422,9 @@ class NkiTensor(NoMethods):
         """
         axis = self.axis(dim, "select", free_only=isinstance(index, NkiTensor))
         if isinstance(index, NkiTensor):
-            from neurosim.views.indirect import by_scalar
+            from neurosim.views.indirect import selected
 
-            call = f"select({dim}) of {self.describe()}"
-            if self.is_indirect():
-                raise IllegalOperand(f"{call}: the view is placed by an index already", advice="select by ints")
-            first = self[(slice(None),) * axis + (0,)]
-            return by_scalar(first, index, self._steps[axis], self.shape[axis], call)
+            return selected(self, axis, index, f"select({dim}) of {self.describe()}")
         return self[(slice(None),) * axis + (index,)]
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
@@ -570,14 +578,10 @@ class NkiTensor(NoMethods):
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Return one row of axis 0 (of an HBM tensor) per index of an SBUF column: [indices, rest of the shape]."""
-        from neurosim.views.indirect import by_lane
+        from neurosim.views.indirect import vector_selected
 
-        call = f"vector_select({dim}) of {self.describe()}"
-        if self.axis(dim, "vector_select") != 0 or self.is_indirect():
-            what = f"{call}: only axis 0 of a static view can be selected from by a vector"
-            raise IllegalOperand(what, advice="select along axis 0 of a tensor in HBM, before any other index")
-        row = self._with((1, *self.shape[1:]), (0, *self._steps[1:]))
-        return by_lane(row, vector_offset, self._steps[0], self.shape[0], call)
+        axis = self.axis(dim, "vector_select")
+        return vector_selected(self, axis, vector_offset, f"vector_select({dim}) of {self.describe()}")
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Return [P, num_elem]: elements along the free axes at offsets that an SBUF tile [P, K] holds; on trn3 only.

@@ -77,6 +77,7 @@ def functions(cls: Any) -> Functions:
         "_placed": placed,
         "_running": running,
         "_typed": typed,
+        "__name__": cls.__module__,  # where whoever asks finds it
     }
     names |= {f"_default_{field.name}": field.default for field in dataclasses.fields(cls)}
     text, file = source(cls), f"{__file__}: {cls.mnemonic}"
@@ -152,7 +153,7 @@ def _look(name: str, operand: Operand) -> Iterator[str]:
     if _may_be_none(operand):
         yield f"{indent}if isinstance({name}, Tensor):"
         indent += " " * 4
-        yield f"{indent}_{name}_key = {name}._key or {name}.key"
+        yield f"{indent}_{name}_key = {_pattern(name)}"
     asks = f"_{name}_storage.borrowed" if operand.is_written else f"_{name}_storage.state < {WRITTEN}"
     yield f"{indent}_home = {name}.allocation"
     yield f"{indent}_{name}_storage = _home.storage"
@@ -165,6 +166,11 @@ def _look(name: str, operand: Operand) -> Iterator[str]:
         yield f"{indent}_{name}_slots = ()"
 
 
+def _pattern(name: str) -> str:
+    """Return what a tensor is known by."""
+    return f"{name}.family, {name}.shape, {name}.spot"
+
+
 def _plainly(name: str) -> str:
     """Return what a number or None is known by."""
     return f"{name} if type({name}) in _exact and {name} or {name} is None else _typed({name})"
@@ -173,7 +179,7 @@ def _plainly(name: str) -> str:
 def _part(name: str, operand: Operand | None, annotation: str) -> str:
     """Return what an operand or a parameter is known by; True, 1 and 1.0 are equal, and not the same parameter."""
     if operand is not None:
-        return f"_{name}_key, type({name})" if _may_be_none(operand) else f"{name}._key or {name}.key"
+        return f"_{name}_key, type({name})" if _may_be_none(operand) else _pattern(name)
     if annotation == "float" or "Any" in annotation or "list" in annotation:
         return f"{name} if {name} is _default_{name} else {_plainly(name)}, type({name})"
     return f"{name}, type({name})"

@@ -18,6 +18,7 @@ from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.memory import HOLE, UNWRITTEN, Mask
 from neurosim.view import Array, NkiTensor
+from neurosim.views.families import ALONE
 
 Indices = npt.NDArray[np.int64]
 
@@ -43,6 +44,10 @@ class IndirectTensor(NkiTensor):
     _valid: Mask | None
     _is_assumed: bool
 
+    def __init__(self, *pattern: Any) -> None:
+        super().__init__(*pattern)
+        self.family = ALONE
+
     def is_indirect(self) -> bool:
         """Return True."""
         return True
@@ -54,9 +59,7 @@ class IndirectTensor(NkiTensor):
     @property
     def key(self) -> tuple[Any, ...]:
         """What a signature keeps: the pattern, the index's pattern, and how the index moves it."""
-        found = *super().key, self.index.key, self.index_step, self.limit, self.per_lane
-        self._key = None  # no plain view's stands for it
-        return found
+        return (*super().key, self.index.key, self.index_step, self.limit, self.per_lane)
 
     @property
     def reach(self) -> NkiTensor:
@@ -252,6 +255,25 @@ def _attach(static: NkiTensor, index: NkiTensor, index_step: int, limit: int, pe
     tensor._positions = tensor._valid = None
     tensor._is_assumed = False
     return tensor
+
+
+def selected(tensor: NkiTensor, axis: int, index: NkiTensor, call: str) -> IndirectTensor:
+    """Return what ``tensor.select`` does of an index in a tile."""
+    if tensor.is_indirect():
+        raise IllegalOperand(f"{call}: the view is placed by an index already", advice="select by ints")
+    first = tensor[(slice(None),) * axis + (0,)]
+    return by_scalar(first, index, tensor.steps[axis], tensor.shape[axis], call)
+
+
+def vector_selected(tensor: NkiTensor, axis: int, index: Any, call: str) -> IndirectTensor:
+    """Return what ``tensor.vector_select`` does."""
+    if axis != 0 or tensor.is_indirect():
+        raise IllegalOperand(
+            f"{call}: only axis 0 of a static view can be selected from by a vector",
+            advice="select along axis 0 of a tensor in HBM, before any other index",
+        )
+    row = tensor._with((1, *tensor.shape[1:]), (0, *tensor.steps[1:]))
+    return by_lane(row, index, tensor.steps[0], tensor.shape[0], call)
 
 
 def by_scalar(static: NkiTensor, index: Any, index_step: int, extent: int, call: str) -> IndirectTensor:

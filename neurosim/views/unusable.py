@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from neurosim.errors import OutOfBounds
 from neurosim.view import Array, NkiTensor
+from neurosim.views.families import ALONE
 
 
 class UnusableTensor(NkiTensor):
@@ -22,6 +23,10 @@ class UnusableTensor(NkiTensor):
     __slots__ = ("error",)
 
     error: OutOfBounds
+
+    def __init__(self, *pattern: Any) -> None:
+        super().__init__(*pattern)
+        self.family = ALONE
 
     def refuse(self) -> NoReturn:
         """Raise the error."""
