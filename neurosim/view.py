@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from neurosim.memory import Allocation
 
 Array = npt.NDArray[Any]
-
-
-_new: Final = object.__new__
 
 
 class NkiTensor(NoMethods):
@@ -391,7 +388,7 @@ class NkiTensor(NoMethods):
                 else:
                     moved += start * steps[place]
             extents.append(stop - start)
-        view: NkiTensor = _new(NkiTensor)  # what __init__ would make of it takes half as long again
+        view = object.__new__(NkiTensor)  # what __init__ would make of it takes half as long again
         view.allocation = allocation = self.allocation
         view.dtype = dtype = self.dtype
         view.shape = tuple(extents)
