@@ -562,7 +562,7 @@ def issue(instruction: Instruction, kernel: Kernel, caller: FrameType | None = N
     ``caller`` spares a search for the kernel's innermost frame: it, or a frame that it called.
     """
     try:
-        return functions(type(instruction)).issue(instruction, kernel, caller, *instruction._given(instruction))
+        return functions(type(instruction)).issue(instruction, kernel, caller, *type(instruction)._given(instruction))
     except NeurosimError as error:
         raise placed(instruction.mnemonic, kernel, error) from error.__cause__
     except Exception as error:
