@@ -80,7 +80,7 @@ class _Shared(ABC):
             None if self.bias is None else lanes.column(self.bias),
         )
         warn_outside(self.mnemonic, self.op, data, scale, bias)
-        result = act.activate(self.op.name, data, scale, bias)
+        result = act.activate(self.op.name, data, scale, bias, lanes.room(self.dst, self.data, self.scale, self.bias))
         command = self.command()
         if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
             total = reduce.reduce_free("add", result)[:, 0]

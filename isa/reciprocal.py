@@ -30,7 +30,7 @@ class Reciprocal(Instruction, mnemonic="reciprocal", engines=(Engine.vector,)):
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, divide, round."""
-        lanes.put(self.dst, alu.unary("reciprocal", lanes.f32(self.data)))
+        lanes.put(self.dst, alu.unary("reciprocal", lanes.f32(self.data), lanes.room(self.dst, self.data)))
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """One stream in, one out."""

@@ -53,7 +53,7 @@ class ScalarTensorTensor(Instruction, mnemonic="scalar_tensor_tensor", engines=(
         sides = (operand0, data) if self.reverse0 else (data, operand0)
         value = alu.binary(self.op0.name, *sides)
         sides = (operand1, value) if self.reverse1 else (value, operand1)
-        lanes.put(self.dst, alu.binary(self.op1.name, *sides))
+        lanes.put(self.dst, alu.binary(self.op1.name, *sides, lanes.room(self.dst, self.operand1)))
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """Two streams in, one out; the documented fast case costs what ``tensor_tensor`` does."""

@@ -125,14 +125,17 @@ class TensorScalar(Instruction, mnemonic="tensor_scalar", engines=(Engine.vector
         if alu.ALU[self.op0.name].kind == "bitvec":
             self._execute_bits(lanes)
             return
-        value = lanes.f32(self.data)
-        for _, op, operand, reverse in self._steps():
+        value, out = lanes.f32(self.data), None
+        for name, op, operand, reverse in self._steps():
+            if self.op1 is None or name == "operand1":
+                out = lanes.room(self.dst, self.data, operand)
             known = alu.ALU[op.name]
             if known.arity == 1:
-                value = alu.unary(known.name, value)
+                value = alu.unary(known.name, value, out)
             else:
                 other = lanes.column(operand)
-                value = alu.binary(known.name, other, value) if reverse else alu.binary(known.name, value, other)
+                first, second = (other, value) if reverse else (value, other)
+                value = alu.binary(known.name, first, second, out)
         lanes.put(self.dst, value)
 
     def _execute_bits(self, lanes: Lanes) -> None:

@@ -104,7 +104,8 @@ class TensorTensor(Instruction, mnemonic="tensor_tensor", engines=(Engine.vector
         elif self._is_bfloat16() and lanes.only_bits and lanes.only_nearest:
             lanes.put_bits(self.dst, alu.binary_bfloat16(op.name, lanes.bits(self.data1), lanes.bits(self.data2)))
         else:
-            lanes.put(self.dst, alu.binary(op.name, lanes.f32(self.data1), lanes.f32(self.data2)))
+            out = lanes.room(self.dst, self.data1, self.data2)
+            lanes.put(self.dst, alu.binary(op.name, lanes.f32(self.data1), lanes.f32(self.data2), out))
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """Two streams in, one out."""

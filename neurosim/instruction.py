@@ -39,7 +39,7 @@ from neurosim.execution.holes import lanewise_holes as lanewise_holes
 from neurosim.execution.holes import rowwise_holes as rowwise_holes
 from neurosim.execution.holes import uninitialized as uninitialized
 from neurosim.execution.interning import FLOATS, Known, freeze, getter, pattern, state_pattern, typed
-from neurosim.execution.lanes import Lanes, note_rows, shared_bytes
+from neurosim.execution.lanes import Direct, Lanes, is_direct, note_rows, shared_bytes
 from neurosim.execution.operands import INDEX, USED, Operand
 from neurosim.execution.operands import Accumulate as Accumulate
 from neurosim.execution.operands import In as In
@@ -537,13 +537,15 @@ class Instruction(ABC):
         signature = Signature(self.mnemonic, tuple(patterns), parameters, engine, engines, self.work(engine, chip))
         kernel.program.signatures.append(signature)
         number = len(kernel.program.signatures) - 1
-        found = kernel.signatures[key] = Known(number, type(self), engine, states, self._lanes(kernel, engine))
+        found = kernel.signatures[key] = Known(number, type(self), engine, states, self._lanes(kernel, engine, tensors))
         return found
 
-    def _lanes(self, kernel: Kernel, engine: Engine) -> Lanes | None:
+    def _lanes(self, kernel: Kernel, engine: Engine, tensors: Tensors) -> Lanes | None:
         """Return the access to values that all calls of a signature share, None where each makes its own."""
         is_usual = kernel.lanes is None and kernel.team is None  # cores share signatures, and no registers
-        return Lanes(kernel, engine) if is_usual else None
+        if not is_usual:
+            return None
+        return (Direct if all(is_direct(tensor) for _, tensor, _ in tensors) else Lanes)(kernel, engine)
 
     def _raise(self, broken: Iterable[Broken | None]) -> None:
         for entry in broken:

@@ -108,12 +108,21 @@ class Lanes:
         """Return float32 values in another format, as this engine rounds them when it writes."""
         return convert.narrow(values, dtype)
 
+    def room(self, dst: NkiTensor, *sources: NkiTensor | float | None) -> Float32s | None:
+        """Return where results of ``sources`` may be written at once, for :meth:`put` to find there; mostly None.
+
+        An element may be written when its own sources have been read.
+        """
+        return None
+
     def put(self, tensor: NkiTensor, values: Float32s) -> None:
         """Round float32 values to the tensor's dtype and write them."""
         if isinstance(tensor, IndirectTensor):
             tensor.scatter(self.rounded(values, tensor.dtype).reshape(tensor.shape))
             return
         array = tensor.array()
+        if values is array:
+            return
         if values.base is not None and np.may_share_memory(values, array):
             values = values.copy()  # float32 tensors are read in place, and all is read before anything is written
         if self.only_nearest and tensor.dtype == float32 and tensor.partition_axis <= 0:
@@ -257,6 +266,40 @@ class Lanes:
     def is_written(self, tensor: NkiTensor) -> bool:
         """Return whether all bytes of a tensor were written."""
         return tensor.allocation.storage.state >= WRITTEN or bool((self.states(tensor) >= WRITTEN).all())
+
+
+class Direct(Lanes):
+    """Access to values of calls whose tensors :func:`is_direct`: their arrays are the lanes, and need no rounding."""
+
+    __slots__ = ()
+
+    def f32(self, tensor: NkiTensor) -> Float32s:
+        """Return a tensor's lanes. Do not write into it."""
+        return tensor.array()
+
+    def room(self, dst: NkiTensor, *sources: NkiTensor | float | None) -> Float32s | None:
+        """Return dst's lanes where no source has bytes of it, or all that have are the same elements in its order."""
+        storage = dst.allocation.storage
+        for source in sources:
+            if (
+                isinstance(source, NkiTensor)
+                and source.allocation.storage is storage
+                and source is not dst
+                and (source.offset_bytes, source.spot, source.family, source.shape)
+                != (dst.offset_bytes, dst.spot, dst.family, dst.shape)
+            ):
+                return None
+        return dst.array()
+
+
+def is_direct(tensor: NkiTensor) -> bool:
+    """Return whether a tensor is float32 [partitions, free elements], one after the other without a gap."""
+    shape, steps, axis = tensor.shape, tensor.steps, tensor.partition_axis
+    if type(tensor) is not NkiTensor or tensor.dtype != float32 or len(shape) != 2 or axis > 0:
+        return False
+    row_bytes = steps[0] * (tensor.allocation.storage.row_bytes if axis == 0 else float32.size_bytes)
+    in_rows = shape[1] == 1 or steps[1] == 1
+    return in_rows and (shape[0] == 1 or row_bytes == shape[1] * float32.size_bytes)
 
 
 def rows_of(tensor: NkiTensor) -> Rows | None:

@@ -82,7 +82,7 @@ class Meeting(Instruction):
     def execute(self, lanes: Lanes) -> None:
         """Nothing: :meth:`exchange` does it, for all cores at once."""
 
-    def _lanes(self, kernel: Kernel, engine: Engine) -> None:
+    def _lanes(self, kernel: Kernel, engine: Engine, tensors: list[tuple[str, NkiTensor, Operand]]) -> None:
         """Return None: nothing is executed before all are there, not even alone."""
 
     def _run(

@@ -182,6 +182,8 @@ def _part(name: str, operand: Operand | None, annotation: str) -> str:
         return f"_{name}_key, type({name})" if _may_be_none(operand) else _pattern(name)
     if annotation == "float" or "Any" in annotation or "list" in annotation:
         return f"{name} if {name} is _default_{name} else {_plainly(name)}, type({name})"
+    if annotation.startswith("Operator"):  # Python hashes its name once
+        return f"None if {name} is None else {name}.name, type({name})"
     return f"{name}, type({name})"
 
 

@@ -310,7 +310,7 @@ def activate(
             argument = wide.binary("multiply", x, _wide_coefficient(scale))
             return _WIDE[name](argument if bias is None else argument + _wide_coefficient(bias))  # type: ignore[no-any-return]
     x = plain(x)
-    out = np.empty(x.shape, _FLOAT32) if out is None else output(out, x.shape, np.float32)
+    out = np.empty(x.shape, _FLOAT32) if out is None else output(out, x.shape, _FLOAT32)
     per_row = isinstance(scale, np.ndarray) or isinstance(bias, np.ndarray)
     rows = x.shape[0] if per_row else 1
     factors = _NO_SCALE if not per_row and scale == 1.0 else _coefficient(scale, rows)

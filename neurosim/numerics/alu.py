@@ -425,14 +425,14 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
         and (shape[0] == 1 or shape[1] >= _LONG)
         and (shape == other or other == (shape[0], 1))
     ):
-        out = np.empty(shape, _SINGLE) if out is None else output(out, shape, np.float32)
+        out = np.empty(shape, _SINGLE) if out is None else output(out, shape, _SINGLE)
         _BINARY[op](left, right, out)
         return out
     kernel = _BINARY[op]
     size = left.size
     if size < right.size:
         shape, size = right.shape, right.size
-    out = output(out, shape, np.float32)
+    out = output(out, shape, _SINGLE)
     if left.size in (1, size) and right.size in (1, size):
         kernel(left.reshape(1, -1), right.reshape(1, -1), out.reshape(1, -1))
     elif {left.shape, right.shape} == {shape, (shape[0], 1)}:
@@ -483,7 +483,7 @@ def unary(op: str, a: F32Array, out: F32Array | None = None) -> F32Array:
     """
     if wide.is_wide(a):
         return wide.unary(op, a)
-    out = output(out, a.shape, np.float32)
+    out = output(out, a.shape, _SINGLE)
     if op == "bypass":
         np.copyto(out.view(np.uint32), a.view(np.uint32))
     else:

@@ -205,3 +205,51 @@ def test_two_threads_that_ask_at_once_find_the_same_columns():
     assert sorted(map(len, found)) == [3000, 3000, 6000, 6000]
     assert list(program.slot_starts) == list(range(0, 6001, 2))
     assert list(program.stack_ids) == list(range(0, 9000, 3))
+
+
+# -- results that are written at once
+
+
+OVERLAPPING = {
+    "tensor_tensor": lambda dst, src, other: nisa.tensor_tensor(dst=dst, data1=src, data2=other, op=nl.add),
+    "tensor_tensor, the other": lambda dst, src, other: nisa.tensor_tensor(dst=dst, data1=other, data2=src, op=nl.add),
+    "tensor_scalar": lambda dst, src, other: nisa.tensor_scalar(dst=dst, data=src, op0=nl.add, operand0=2.0),
+    "tensor_scalar, a column": lambda dst, src, other: nisa.tensor_scalar(
+        dst=dst, data=other, op0=nl.add, operand0=src[:, 2:3]
+    ),
+    "tensor_scalar, twice": lambda dst, src, other: nisa.tensor_scalar(
+        dst=dst, data=src, op0=nl.add, operand0=1.0, op1=nl.multiply, operand1=src[:, 3:4]
+    ),
+    "scalar_tensor_tensor": lambda dst, src, other: nisa.scalar_tensor_tensor(
+        dst=dst, data=other, op0=nl.add, operand0=1.0, op1=nl.multiply, operand1=src
+    ),
+    "activation": lambda dst, src, other: nisa.activation(dst=dst, op=nl.square, data=src),
+    "activation, a column": lambda dst, src, other: nisa.activation(
+        dst=dst, op=nl.copy, data=other, bias=src[:, 2:3], scale=2.0
+    ),
+    "reciprocal": lambda dst, src, other: nisa.reciprocal(dst=dst, data=src),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+@pytest.mark.parametrize("begin", range(3))
+def test_a_result_that_lies_over_its_source_is_what_it_is_beside_it(name, begin):
+    """All is read before anything is written, wherever the results go; a row of 9, results at 1 to 6."""
+
+    def kernel(x, apart):
+        tile, other, copy = (nl.ndarray((1, 9), nl.float32, nl.sbuf) for _ in range(3))
+        for each in (tile, other, copy):
+            nisa.dma_copy(dst=each, src=x)
+        for _ in range(2):  # the second call is like an earlier one
+            nisa.dma_copy(dst=tile, src=x)
+            nisa.dma_copy(dst=copy, src=x)
+            source = copy if apart else tile
+            OVERLAPPING[name](tile[:, 1:7], source[:, begin : begin + 6], other[:, 3:9])
+        out = nl.ndarray((1, 9), nl.float32, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    x = np.array([[3, -1.5, 0.25, 7, 2, -9, 0.5, 4, 11]], F)
+    over, beside = (neurosim.simulate(kernel, replay=False)(x, apart).outputs for apart in (False, True))
+    np.testing.assert_array_equal(over.view(np.uint32), beside.view(np.uint32))
+    assert (over[0, 1:7] != x[0, 1:7]).any()
