@@ -17,7 +17,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Final, NamedTuple
+from types import FunctionType
+from typing import Any, Final
 
 from neurosim.errors import IllegalCall, NeurosimError
 from neurosim.execution.calls import bad_call, bug, label_of, placed
@@ -35,18 +36,6 @@ _EXACT: Final = (int, float, bool, str)
 """Types of parameters that are known by themselves, unless they are 0: 0.0 and -0.0 are equal."""
 
 
-class Functions(NamedTuple):
-    """What is written for an instruction.
-
-    Attributes:
-        call: what kernels call.
-        issue: issues an instance, given the kernel, the frame that calls, and the operands in order.
-    """
-
-    call: Callable[..., NkiInstruction]
-    issue: Callable[..., NkiInstruction]
-
-
 _CLASSES: Final[dict[str, Any]] = {}
 """Instruction classes by their names in ``nki.isa``."""
 
@@ -58,33 +47,69 @@ def refused(error: Exception) -> IllegalCall | None:
     return None if cls is None else bad_call(cls, cls.mnemonic, error, {})
 
 
+class Functions:
+    """What is written for an instruction, when it is called for the first time: most kernels call a few.
+
+    Attributes:
+        call: what kernels call.
+    """
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+        self._names = self._globals()
+        self.call = FunctionType(_first.__code__, self._names, cls.mnemonic)
+        self.call.__qualname__ = f"nisa.{cls.mnemonic}"  # by which Python calls it
+
+    @property
+    def issue(self) -> Callable[..., NkiInstruction]:
+        """What issues an instance, given the kernel, the frame that calls, and the operands in order."""
+        if "_issue" not in self._names:
+            self.write()
+        found: Callable[..., NkiInstruction] = self._names["_issue"]
+        return found
+
+    def write(self) -> None:
+        """Write both functions; ``call`` stays the same object, which kernels hold."""
+        cls = self._cls
+        text, file = source(cls), f"{__file__}: {cls.mnemonic}"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks and debuggers
+        exec(compile(text, file, "exec"), self._names)
+        made = self._names[cls.mnemonic]
+        self.call.__code__, self.call.__defaults__ = made.__code__, made.__defaults__
+
+    def _globals(self) -> dict[str, Any]:
+        cls = self._cls
+        return {
+            "Handle": NkiInstruction,
+            "MISSING": MISSING,
+            "NeurosimError": NeurosimError,
+            "Tensor": NkiTensor,
+            "_bug": bug,
+            "_cls": cls,
+            "_current": current,
+            "_exact": _EXACT,
+            "_frame": sys._getframe,
+            "_functions": self,
+            "_label_of": label_of,
+            "_new": object.__new__,
+            "_placed": placed,
+            "_running": running,
+            "_typed": typed,
+            "__name__": cls.__module__,  # where whoever asks finds it
+        } | {f"_default_{field.name}": field.default for field in dataclasses.fields(cls)}
+
+
+def _first(*given: Any, **named: Any) -> Any:
+    """Stand for what kernels call until it is written; its names are those of :meth:`Functions._globals`."""
+    _functions.write()  # type: ignore[name-defined]  # noqa: F821
+    return _functions.call(*given, **named)  # type: ignore[name-defined]  # noqa: F821
+
+
 @cache
 def functions(cls: Any) -> Functions:
     """Return what is written for an instruction class."""
     _CLASSES[cls.mnemonic] = cls
-    names: dict[str, Any] = {
-        "Handle": NkiInstruction,
-        "MISSING": MISSING,
-        "NeurosimError": NeurosimError,
-        "Tensor": NkiTensor,
-        "_bug": bug,
-        "_cls": cls,
-        "_current": current,
-        "_exact": _EXACT,
-        "_frame": sys._getframe,
-        "_label_of": label_of,
-        "_new": object.__new__,
-        "_placed": placed,
-        "_running": running,
-        "_typed": typed,
-        "__name__": cls.__module__,  # where whoever asks finds it
-    }
-    names |= {f"_default_{field.name}": field.default for field in dataclasses.fields(cls)}
-    text, file = source(cls), f"{__file__}: {cls.mnemonic}"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks and debuggers
-    exec(compile(text, file, "exec"), names)
-    names[cls.mnemonic].__qualname__ = f"nisa.{cls.mnemonic}"  # by which Python calls it
-    return Functions(names[cls.mnemonic], names["_issue"])
+    return Functions(cls)
 
 
 def source(cls: Any) -> str:

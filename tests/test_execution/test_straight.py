@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.errors import IllegalOperand
-from neurosim.execution.straight import source
+from neurosim.errors import IllegalCall, IllegalOperand
+from neurosim.execution.straight import Functions, source
 from neurosim.nki import _catalogue
 from neurosim.program import MOST_ROWS
 
@@ -39,6 +39,29 @@ def test_what_is_written_names_each_operand_once_and_has_no_names_of_its_own_tha
     assert text.startswith(f"def {name}({names[0]}=")
     assert all(f"    self.{name} = {name}\n" in text for name in names)
     assert not any(name.startswith("_") or name in ("self", "MISSING", "Tensor", "Handle") for name in names)
+
+
+def test_code_is_written_when_it_is_called_for_the_first_time():
+    found = Functions(nisa.tensor_copy.instruction)
+    held, before = found.call, found.call.__code__
+
+    def body():
+        tile = tile_of()
+        for _ in range(2):
+            held(dst=tile, src=tile)
+
+    program = program_of(body)
+    assert [program.signatures[number].instruction for number in program.signature_ids] == [
+        "memset",
+        "tensor_copy",
+        "tensor_copy",
+    ]
+    assert found.call is held
+    assert held.__code__ is not before
+    assert len(set(program.stack_ids)) == 2
+
+    with pytest.raises(IllegalCall, match="tensor_copy: got multiple values for argument 'dst'"):
+        program_of(lambda: Functions(nisa.tensor_copy.instruction).call(tile_of(), dst=tile_of()))
 
 
 def test_parameters_that_are_equal_and_not_the_same_are_other_signatures():
