@@ -255,11 +255,11 @@ class Instruction(ABC):
 
     def _check_given(self) -> None:
         """Refuse a call that lacks an operand, as Python does."""
-        given = {name: value for name, value in vars(self).items() if value is not MISSING}
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        if any(getattr(self, field.name) is MISSING for field in fields):
+        if any([value is MISSING for value in type(self)._given(self)]):
+            given = {name: value for name, value in vars(self).items() if value is not MISSING}
+            names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
             try:
-                type(self)(**{field.name: given[field.name] for field in fields if field.name in given})
+                type(self)(**{name: given[name] for name in names if name in given})
             except TypeError as error:
                 raise bad_call(type(self), self.mnemonic, error, {}) from None
 
