@@ -255,7 +255,7 @@ class Instruction(ABC):
 
     def _check_given(self) -> None:
         """Refuse a call that lacks an operand, as Python does."""
-        if any([value is MISSING for value in type(self)._given(self)]):
+        if any(value is MISSING for value in type(self)._given(self)):
             given = {name: value for name, value in vars(self).items() if value is not MISSING}
             names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
             try:
