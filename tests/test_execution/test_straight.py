@@ -183,11 +183,10 @@ def test_a_run_keeps_no_variable_of_its_kernel():
 
 
 def test_an_error_shows_the_code_that_is_written():
-    def body():
-        nisa.reciprocal(dst=tile_of(), data=None)
+    call = Functions(nisa.reciprocal.instruction).call
 
     with pytest.raises(IllegalOperand) as caught:
-        program_of(body)
+        program_of(lambda: call(dst=tile_of(), data=None))
     assert "_issue(self" in "".join(traceback.format_tb(caught.tb))
 
 
