@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from neurosim.launch.arguments import Arguments, check_same, outputs
 from neurosim.launch.cores import Cores
 from neurosim.launch.grids import ALONE, Grid, check_grid, grid_of
 from neurosim.launch.miscalled import miscalled
-from neurosim.launch.no_tensors import no_tensor
+from neurosim.launch.no_tensors import Mistake, no_tensor
 from neurosim.launch.schedules import Schedule, add_edges
 from neurosim.launch.settings import VARIABLES, check_environment, is_precise
 from neurosim.program import Program
@@ -59,6 +59,7 @@ from neurosim.result import Result as Result
 from neurosim.spelling import spelt
 from neurosim.timing import LaunchOverhead, TimingOptions
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
+from neurosim.views.methods import no_method
 
 if TYPE_CHECKING:
     from neurosim.shadow import Shadow
@@ -443,12 +444,17 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
             except NeurosimError as error:  # views know nothing of the kernel that makes them
                 raise error.at(where_raised(error)) from error.__cause__
             except (AttributeError, TypeError, IndexError) as error:
-                found = refused(error) or no_tensor(error, own.arguments, function.__name__) or miscalled(error)
+                found = _said(error, own.arguments, function.__name__)
                 if found is None:
                     raise
                 raise found.at(where_raised(error)) from error
             check_same(results[0], results[-1], function.__name__)
     return results[0]
+
+
+def _said(error: Mistake, arguments: Mapping[str, Any], kernel: str) -> NeurosimError | None:
+    """Return what a mistake in a kernel that Python refused is about; None of one that is not about NKI."""
+    return refused(error) or no_method(error) or no_tensor(error, arguments, kernel) or miscalled(error)
 
 
 def _without_alias_marks(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:

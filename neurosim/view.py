@@ -19,9 +19,9 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.execution import seen
+from neurosim.views.arithmetic import NoOperators
 from neurosim.views.families import family_of
 from neurosim.views.indexing import indexed
-from neurosim.views.methods import NoMethods
 from neurosim.views.reshaping import (
     an_int,
     checked_dtype,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class NkiTensor(NoMethods):
+class NkiTensor(NoOperators):
     """A tensor, or a view of one. Views share bytes; nothing is copied.
 
     On-chip tensors have a partition axis (axis 0 in this dialect, but any axis may be it here); HBM tensors have none.

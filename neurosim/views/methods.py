@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from neurosim.errors import UnknownName
 from neurosim.spelling import meant
@@ -76,15 +76,15 @@ DOCUMENTED: Final = (
 """What NKI 0.6 documents of ``NkiTensor``."""
 
 
-class NoMethods(NoOperators):
-    """Base of tensors: a name that they do not have says what to use."""
+def no_method(error: BaseException) -> UnknownName | None:
+    """Return the error of a kernel that asks a tensor for a name that it does not have; None of another mistake.
 
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # mypy would take any name for one that there is
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):  # of Python's own protocols, which ask whether there is one
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            advice = _ADVICE.get(name) or meant(name, DOCUMENTED) or f"a tensor has {', '.join(DOCUMENTED)}"
-            raise UnknownName(f"a tensor of a kernel has no {name!r}", advice=advice)
+    Asked of what Python raised: a tensor that is asked itself (``__getattr__``) takes four times as long to answer for
+    the names that it has.
+    """
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, NoOperators) or error.name is None:
+        return None
+    if error.name.startswith("_") or isinstance(error, UnknownName):
+        return None
+    advice = _ADVICE.get(error.name) or meant(error.name, DOCUMENTED) or f"a tensor has {', '.join(DOCUMENTED)}"
+    return UnknownName(f"a tensor of a kernel has no {error.name!r}", advice=advice)
