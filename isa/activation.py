@@ -23,7 +23,7 @@ from neurosim.errors import UnknownBehavior
 from neurosim.execution.holes import lanewise_holes
 from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
-from neurosim.numerics import act, reduce
+from neurosim.numerics import act, convert, reduce
 from neurosim.program import Access
 from neurosim.work import AccumulatorRead, Lanewise, Work
 
@@ -74,6 +74,9 @@ class _Shared(ABC):
 
     def execute(self, lanes: Lanes) -> None:
         """Compute func(data · scale + bias) in float32; sum it before it is rounded to dst's dtype."""
+        if lanes.only_bits and self._copies_bfloat16():
+            lanes.put_bits(self.dst, convert.settled_bfloat16(lanes.bits(self.data)))
+            return
         data, scale, bias = (
             lanes.f32(self.data),
             lanes.column(self.scale),
@@ -90,14 +93,26 @@ class _Shared(ABC):
         registers = lanes.registers("accumulator")[: self.data.partitions]
         if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
             accumulators.forget(lanes)
-            registers[:] = 0.0
+            registers.fill(0.0)
         else:
             accumulators.check_known(lanes, len(registers))
         if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
-            registers[:] = registers + total
+            registers += total
             accumulators.taint(lanes, self.data, self.scale, self.bias)
         if self.reduce_res is not None:
             lanes.put(self.reduce_res, registers.reshape(-1, 1).copy())
+
+    def _copies_bfloat16(self) -> bool:
+        """Return whether dst gets the elements of data, NaN apart: no need to widen, multiply by 1 and round."""
+        return (
+            self.op.name == "copy"
+            and self.dst.dtype == self.data.dtype == dtypes.bfloat16
+            and self.bias is None
+            and isinstance(self.scale, float)
+            and self.scale == 1.0
+            and self.command() is ReduceCmd.idle
+            and self.reduce_res is None
+        )
 
     def holes(self, holes: Holes) -> Holes:
         """Lane by lane into dst; a hole anywhere in a partition reaches its sum."""

@@ -260,6 +260,19 @@ def inlined(function: F) -> F:
     return marked
 
 
+def _whole_registers(_: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')  # llvmlite knows names without a value
+        return context.get_dummy_value()
+
+    return _numba.types.void(), generate
+
+
+#: Called in a kernel, has LLVM vectorise it for all of AVX-512's registers. By itself it takes half of them, since some
+#: processors slow down; tiles are long enough for an exponential to take half of the time.
+whole_registers: Final[Any] = (lambda: None) if INTERPRETED else _numba.extending.intrinsic(_whole_registers)
+
+
 class _InlinedCode(_numba.core.codegen.JITCodeLibrary):  # type: ignore[misc,unused-ignore]
     """Code that is optimised, and made machine code, where it is inlined: alone, it would be compiled many times."""
 

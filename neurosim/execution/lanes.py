@@ -134,12 +134,15 @@ class Lanes:
 
     def put_bits(self, tensor: NkiTensor, values: npt.NDArray[Any], where: Mask | None = None) -> None:
         """Write elements that already have the tensor's dtype (or its size, as raw bits); those in ``where`` alone."""
-        if values.dtype != tensor.dtype.numpy:
-            values = values.view(tensor.dtype.numpy)
         if isinstance(tensor, IndirectTensor):
+            if values.dtype != tensor.dtype.numpy:
+                values = values.view(tensor.dtype.numpy)
             tensor.scatter(values.reshape(tensor.shape), None if where is None else where.reshape(tensor.shape))
-        else:
-            self._scatter(tensor, tensor.array(), values, where)
+            return
+        array = tensor.array()
+        if values.dtype != array.dtype:
+            array = array.view(values.dtype)  # NumPy moves its own numbers in half of the time
+        self._scatter(tensor, array, values, where)
 
     @staticmethod
     def _scatter(

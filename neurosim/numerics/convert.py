@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from neurosim import dtypes
 from neurosim.dtypes import DType, Kind
 from neurosim.errors import UnknownBehavior
-from neurosim.jit import compiled, inlined, named
+from neurosim.jit import compiled, inlined, named, whole_registers
 
 T = TypeVar("T", bound=np.generic)
 Array = NDArray[Any]
@@ -42,6 +42,9 @@ _NAN: Final = np.uint32(0x7FC00000)
 _BF16_HALF: Final = np.uint32(0x7FFF)
 _BF16_NAN: Final = np.uint32(0x7FC0)
 _BF16_SIGN: Final = np.uint32(0x8000)
+_BF16_MAGNITUDE: Final = np.uint16(0x7FFF)
+_BF16_INF: Final = np.uint16(0x7F80)
+_BF16_NAN_CODE: Final = np.uint16(_BF16_NAN)
 #: Adding 1.5 * 2**52 leaves the nearest integer in the low bits of a float64 (ties to even).
 _ROUND: Final = 6755399441055744.0
 _CODES: Final = np.dtype(np.uint16)
@@ -120,7 +123,15 @@ def rounded_to_bfloat16(bits: np.uint32) -> np.uint32:
 
 
 @compiled
+def _settle_bfloat16(codes: NDArray[np.uint16], out: NDArray[np.uint16]) -> None:
+    whole_registers()
+    for i in range(codes.shape[0]):
+        out[i] = _BF16_NAN_CODE if np.uint16(codes[i] & _BF16_MAGNITUDE) > _BF16_INF else codes[i]
+
+
+@compiled
 def _narrow_bfloat16(values: F32Array, out: NDArray[np.uint16]) -> None:
+    whole_registers()
     for i in range(values.shape[0]):
         bits = np.float32(values[i]).view(np.uint32)
         nan = np.uint32(np.uint32(np.uint32(bits >> _U16) & _BF16_SIGN) | _BF16_NAN)
@@ -330,6 +341,20 @@ def narrow(values: F32Array, dtype: DType, out: Array | None = None) -> Array:
         kernel = _NARROW_SMALL[dtype.size_bytes]
         codes = out.reshape(-1).view(dtype.bits)
         kernel(flat(values, np.uint32), codes, *_SMALL[dtype].narrow_arguments())
+    return out
+
+
+def settled_bfloat16(array: Array) -> Array:
+    """Return bfloat16 elements with the canonical NaN for each NaN: what float32 arithmetic makes of a number times 1.
+
+    Args:
+        array: bfloat16, any shape and strides.
+
+    Returns:
+        A new array of the same shape, C-contiguous.
+    """
+    out = np.empty(array.shape, array.dtype)
+    _settle_bfloat16(flat(array, _CODES), out.reshape(-1).view(_CODES))
     return out
 
 

@@ -140,6 +140,12 @@ def test_copy_keeps_special_values(machine, special):
     machine.assert_same(machine.outputs(activator("copy"), data), data)
 
 
+def test_copy_of_each_bfloat16_is_itself_or_the_one_nan(machine):
+    codes = np.arange(2**16, dtype=np.uint16).reshape(128, 512)
+    got = machine.outputs(activator("copy"), codes.view(ml_dtypes.bfloat16)).view(np.uint16)
+    np.testing.assert_array_equal(got, np.where(codes & 0x7FFF > 0x7F80, 0x7FC0, codes))
+
+
 def test_special_values(machine, special):
     """A17: what the functions do at and beyond their ends; NaN stays NaN, Inf follows the limit."""
     data = np.array([[np.inf, -np.inf, np.nan, 89.0, -104.0, 0.0, -0.0]], F)
@@ -388,6 +394,18 @@ def test_memories(machine, rng, psum, buffer):
     data, bias = rng.standard_normal((4, 8)).astype(F), rng.standard_normal((4, 1)).astype(F)
     body = activator("copy", buffer=buffer, bias=lambda b: b)
     machine.assert_same(machine.outputs(body, data, bias, psum=psum), data + bias)
+
+
+@pytest.mark.parametrize("op", ["copy", "relu"])
+@pytest.mark.parametrize("dtype", [F, ml_dtypes.bfloat16])
+def test_in_place_and_overlapping(machine, rng, op, dtype):
+    data = np.abs(rng.standard_normal((4, 40))).astype(dtype)
+
+    def body(tile):
+        nisa.activation(dst=tile[:, 3:], op=getattr(nl, op), data=tile[:, :-3])
+        return tile
+
+    machine.assert_same(machine.outputs(body, data), np.concatenate([data[:, :3], data[:, :-3]], axis=1))
 
 
 def test_in_place_and_views(machine, rng):

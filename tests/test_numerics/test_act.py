@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import llvmlite.binding
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from neurosim import jit
 from neurosim.numerics import act, reference
 
 NAMES = list(act.ACTIVATIONS)
@@ -141,6 +143,18 @@ def test_any_layout_and_out() -> None:
     assert act.activate("exp", out, out=out) is out
     assert np.array_equal(out, want)
     assert act.activate("exp", np.empty((0, 4), np.float32), np.empty((0, 1), np.float32)).shape == (0, 4)
+
+
+@pytest.mark.skipif(
+    jit.INTERPRETED or not llvmlite.binding.get_host_cpu_features().get("avx512f"),
+    reason="nothing is compiled for AVX-512",
+)
+def test_an_exponential_fills_vector_registers() -> None:
+    compiled = jit._numba.njit(act.ACTIVATIONS["exp"].kernel.py_func)  # kept nowhere, so that its code can be seen
+    x, one, out = np.zeros((2, 64), np.float32), np.ones(1, np.float32), np.empty((2, 64), np.float32)
+    compiled(x, one, one, out)
+    np.testing.assert_allclose(out, math.e, rtol=2e-7)
+    assert any("vmulps" in line and "zmm" in line for line in compiled.inspect_asm(compiled.signatures[0]).splitlines())
 
 
 def test_table() -> None:
