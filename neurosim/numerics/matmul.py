@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from neurosim import dtypes, jit, pool
 from neurosim.dtypes import DType
-from neurosim.jit import SUM_COLUMNS, SUM_ROWS, compiled, inlined, parallel, prange
+from neurosim.jit import SUM_COLUMNS, SUM_ROWS, compiled, inlined, parallel, prange, whole_registers
 from neurosim.numerics import wide
 from neurosim.numerics.convert import widen
 
@@ -160,6 +160,7 @@ def _halve(values: F32Array, size: int, finite: bool) -> int:
     The rest goes to the ``size`` values that follow. Unless all are ``finite``, the leading bits with 0 in place of Inf
     and NaN go to those after that. Returns where those begin.
     """
+    whole_registers()
     for i in range(size):
         bits = _bits(values[i])
         top = np.uint32(bits & _HIGH).view(np.float32)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.jit import compiled, inlined, named
+from neurosim.jit import compiled, inlined, named, whole_registers
 from neurosim.numerics import wide
 from neurosim.numerics.convert import plain
 
@@ -82,6 +82,7 @@ def _extreme(bits: NDArray[np.int32], flip: np.int32, out: NDArray[np.int32]) ->
     vectorises: a negative float has its magnitude bits inverted, a NaN is the largest of all, and inverting
     everything turns a minimum into a maximum.
     """
+    whole_registers()
     rows, inner = bits.shape
     for r in range(rows):
         top = np.int32(~_MAGNITUDE)
