@@ -23,6 +23,8 @@ _COMPILE_NS: Final = 1_000_000_000
 _LOSS_LIMIT_NS: Final = 2_000_000
 _FIRST_PAUSE_NS: Final = 10_000_000
 _LAST_PAUSE_NS: Final = 1_000_000_000
+#: How many times as long as ever before serial work is believed to take.
+_SLOWEST: Final = 2
 
 
 class _Pool:
@@ -31,7 +33,8 @@ class _Pool:
     GNU OpenMP ends a forked child that enters its pool, and numba's own workqueue layer aborts the process when
     two threads enter, so both run serially. When other processes want the cores, a call on all threads can take
     40 times longer than on one (7.6 ms against 0.18 ms, measured): the threads wait for each other. So parallel
-    work stops for a while when it has lost a few milliseconds against serial work. The bits depend on none of this.
+    work stops for a while when it has lost a few milliseconds against serial work, as that was just before. The bits
+    depend on none of this.
     """
 
     def __init__(self) -> None:
@@ -42,7 +45,8 @@ class _Pool:
         self.size: int | None = None
         self.serial_runs = 0
         self.serial_time = 0  # ns, the first run left out, which may compile
-        self.serial_cost = float("inf")  # ns for a unit of work, the best seen
+        self.serial_least = float("inf")  # ns for a unit of work, the best ever seen
+        self.serial_cost = float("inf")  # the best seen of late
         self.started = False
         self.loss = 0.0  # ns that parallel calls took longer than serial ones would have, less what others gained
         self.resume = 0  # ns on the clock
@@ -87,7 +91,8 @@ class _Pool:
         if self.serial_runs:
             self.serial_time += elapsed
         self.serial_runs += 1
-        self.serial_cost = min(self.serial_cost, elapsed / work)
+        cost = elapsed / work
+        self.serial_least, self.serial_cost = min(self.serial_least, cost), min(self.serial_cost, cost)
 
     def _judge(self, end: int, start: int, work: int) -> None:
         """Stop parallel work for a while if it does not pay."""
@@ -97,6 +102,8 @@ class _Pool:
             self.started = True
         elif self.loss > gain + _LOSS_LIMIT_NS:
             self.loss = 0.0
+            # the processor may have slowed down, and serial work with it: that is learnt anew, within bounds
+            self.serial_cost = _SLOWEST * self.serial_least
             self.resume = end + self.pause
             self.pause = min(2 * self.pause, _LAST_PAUSE_NS)
         else:

@@ -106,6 +106,25 @@ def test_compiling_for_threads_has_to_pay(monkeypatch: pytest.MonkeyPatch, on_di
     assert clock.calls == ["one"] * (2 if on_disk else 5) + ["many"] * (5 if on_disk else 2)
 
 
+def test_threads_go_on_where_they_pay_on_a_slower_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=4)
+    for _ in range(5):
+        mine.run(10**7, clock.work, ())
+    clock.serial_ms, clock.parallel_ms = 11, 8
+    for _ in range(20):
+        mine.run(10**7, clock.work, ())
+    assert clock.calls.count("one") == 3  # two at first, and one to learn
+    assert clock.calls[-15:] == ["many"] * 15
+
+
+def test_threads_stop_however_slow_serial_work_once_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=15)
+    for serial_ms in (6, 6, 6, 6, 90, 6, 6, 6, 6, 6, 6, 6):  # the fifth call is the one that it learns from
+        clock.serial_ms = serial_ms
+        mine.run(10**7, clock.work, ())
+    assert clock.calls.count("many") < 6
+
+
 def test_a_failing_kernel_frees_the_pool() -> None:
     mine = pool_of_two()
     mine._learn(pool._LEARN_NS, 1)
