@@ -74,7 +74,7 @@ class _Shared(ABC):
 
     def execute(self, lanes: Lanes) -> None:
         """Compute func(data · scale + bias) in float32; sum it before it is rounded to dst's dtype."""
-        if lanes.only_bits and self._copies_bfloat16():
+        if lanes.only_bits and lanes.only_nearest and self._copies_bfloat16():
             lanes.put_bits(self.dst, convert.settled_bfloat16(lanes.bits(self.data)))
             return
         data, scale, bias = (

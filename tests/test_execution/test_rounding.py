@@ -96,6 +96,28 @@ def test_every_write_and_every_core_has_numbers_of_its_own():
     assert np.array_equal(np.asarray(simulated(x).outputs).astype(np.float32).reshape(4, -1), found)
 
 
+def test_a_write_that_needs_no_choice_takes_its_numbers_too():
+    """What comes later does not depend on how a copy was carried out."""
+
+    def kernel(x, scaled):
+        tile, ones = (nl.ndarray(shape, nl.float32, nl.sbuf) for shape in (x.shape, (x.shape[0], 1)))
+        nisa.dma_copy(dst=tile, src=x)
+        nisa.memset(dst=ones, value=1.0)
+        short, same, last = (nl.ndarray(x.shape, nl.bfloat16, nl.sbuf) for _ in range(3))
+        nisa.memset(dst=short, value=1.5)
+        nisa.activation(dst=same, op=nl.copy, data=short, scale=ones if scaled else 1.0)
+        nisa.tensor_copy(dst=last, src=tile)
+        out = nl.ndarray(x.shape, nl.bfloat16, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=last)
+        return out
+
+    x = np.full((8, 32), 1.001, np.float32)
+    found = [
+        np.asarray(neurosim.simulate(kernel, rounding="stochastic")(x, scaled).outputs) for scaled in (False, True)
+    ]
+    assert found[0].tobytes() == found[1].tobytes()
+
+
 def test_what_needs_no_choice_is_as_it_is_to_nearest():
     """Integers, float32, exact values, DMA casts, Inf and NaN."""
 
