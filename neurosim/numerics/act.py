@@ -164,8 +164,8 @@ def _make(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
         whole_registers()
         rows, columns = out.shape
         for r in range(rows):
-            row_scale = scale[r if scale.size > 1 else 0]
-            row_bias = bias[r if bias.size > 1 else 0]
+            row_scale = scale[r]
+            row_bias = bias[r]
             for c in range(columns):
                 product = x[r, c] * row_scale
                 y = scalar(product + row_bias)
@@ -210,7 +210,7 @@ class Activation:
         valid_range: smallest and largest argument (after scale and bias) for which the hardware is right, or None
             for all. The bounds of ``reciprocal`` are magnitudes, of either sign.
         max_ulp: the bound on the error, in units in the last place of the float32 result, within the valid range.
-        kernel: compiled (x (P, N), scale, bias, out (P, N)), all float32; scale and bias (P,), or (1,) for all rows.
+        kernel: compiled (x (P, N), scale (P,), bias (P,), out (P, N)), all float32.
     """
 
     name: str
@@ -277,10 +277,10 @@ _NO_BIAS: Final = np.full(1, -0.0, np.float32)
 
 
 def _coefficient(value: Coefficient, rows: int) -> F32Array:
-    """Return one float32 per row, or one for all, as an array that kernels are compiled for."""
+    """Return one float32 per row, as an array that kernels are compiled for."""
     if isinstance(value, np.ndarray):
         return np.array(value, np.float32).reshape(rows)
-    return np.array([value], np.float32)
+    return np.array([value], np.float32) if rows == 1 else np.full(rows, value, np.float32)
 
 
 def _wide_coefficient(value: Coefficient) -> Any:
@@ -314,8 +314,8 @@ def activate(
     out = np.empty(x.shape, _FLOAT32) if out is None else output(out, x.shape, _FLOAT32)
     per_row = isinstance(scale, np.ndarray) or isinstance(bias, np.ndarray)
     rows = x.shape[0] if per_row else 1
-    factors = _NO_SCALE if isinstance(scale, float) and scale == 1.0 else _coefficient(scale, rows)
-    addends = _NO_BIAS if bias is None else _coefficient(bias, rows)
+    factors = _NO_SCALE if not per_row and scale == 1.0 else _coefficient(scale, rows)
+    addends = _NO_BIAS if bias is None and not per_row else _coefficient(-0.0 if bias is None else bias, rows)
     kernel = ACTIVATIONS[name].kernel
     if len(x.shape) == 2 and len(x) == rows:
         kernel(x, factors, addends, out)

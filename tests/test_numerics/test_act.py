@@ -151,7 +151,7 @@ def test_any_layout_and_out() -> None:
 )
 def test_an_exponential_fills_vector_registers() -> None:
     compiled = jit._numba.njit(act.ACTIVATIONS["exp"].kernel.py_func)  # kept nowhere, so that its code can be seen
-    x, one, out = np.zeros((2, 64), np.float32), np.ones(1, np.float32), np.empty((2, 64), np.float32)
+    x, one, out = np.zeros((2, 64), np.float32), np.ones(2, np.float32), np.empty((2, 64), np.float32)
     compiled(x, one, one, out)
     np.testing.assert_allclose(out, math.e, rtol=2e-7)
     assert any("vmulps" in line and "zmm" in line for line in compiled.inspect_asm(compiled.signatures[0]).splitlines())
