@@ -102,7 +102,7 @@ def products() -> list[Row]:
         matmul.accumulate_into(outs[threads - 1], stationary, moving, 1, overwrite=True)
 
     started = time.perf_counter()
-    while time.perf_counter() < started + 1.5:  # parallel work begins when it is known that even compiling it pays
+    while time.perf_counter() < started + 3.5:  # parallel work begins when it is known that even compiling it pays
         ours(1)
     ours(2)
     if outs[0].tobytes() != outs[1].tobytes():

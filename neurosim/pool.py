@@ -17,8 +17,9 @@ _log = logging.getLogger(__name__)
 _PARALLEL_MIN: Final = 1_000_000
 #: Serial work that comes first: it tells what serial work costs, and the parallel kernel is loaded only where it pays.
 _LEARN_NS: Final = 10_000_000
-#: Serial work that comes before the parallel kernel is compiled, which takes several seconds.
-_COMPILE_NS: Final = 1_000_000_000
+#: Serial work that comes before the parallel kernel is compiled, which takes 5 s, and spares half of the work at best
+#: where there are two cores.
+_COMPILE_NS: Final = 3_000_000_000
 #: What parallel work may lose before it stops, and for how long it stops: at first, and at most.
 _LOSS_LIMIT_NS: Final = 2_000_000
 _FIRST_PAUSE_NS: Final = 10_000_000

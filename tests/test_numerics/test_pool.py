@@ -94,7 +94,7 @@ def test_threads_go_on_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_compiling_for_threads_has_to_pay(monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
-    mine, clock = pool._Pool(), Clock(monkeypatch, serial_ms=250, parallel_ms=1)
+    mine, clock = pool._Pool(), Clock(monkeypatch, serial_ms=750, parallel_ms=1)
     mine.serial, mine.size = False, 2
     monkeypatch.setattr(pool, "_pool", mine)
     monkeypatch.setattr(pool, "INTERPRETED", False)
