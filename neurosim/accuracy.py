@@ -17,6 +17,7 @@ from neurosim.chip import Chip
 from neurosim.errors import IllegalOperand
 from neurosim.launch.arrays import kind_of, to_numpy
 from neurosim.launch.objects import fields_of
+from neurosim.plain_numbers import plain
 from neurosim.program import Frame, Program
 from neurosim.report.places import source_of
 from neurosim.run import Result, Simulated, simulate
@@ -137,6 +138,25 @@ class Precision:
         return f"Precision({self.result.kernel_name} on {self.result.chip.name}, {len(self.lines)} lines)"
 
 
+def _copied(value: Any, known: dict[int, Any]) -> Any:
+    """Return a copy of what a kernel is given, as deep as it can be: of what takes no copy, itself.
+
+    Args:
+        value: an argument, or several.
+        known: copies by ``id``, to which this adds: what is one thing twice is so in the copy.
+    """
+    if type(value) in (list, tuple):
+        return type(value)(_copied(entry, known) for entry in value)
+    if type(value) is dict:
+        return {key: _copied(entry, known) for key, entry in value.items()}
+    if kind_of(value) == "torch" and id(value) not in known:
+        known[id(value)] = value.detach().clone()  # deepcopy takes none that was computed from one with gradients
+    try:
+        return copy.deepcopy(value, known)
+    except Exception:  # modules, locks, generators: whatever their classes raise; no kernel writes to those
+        return value
+
+
 class Examined:
     """A kernel that is examined when it is called; ``[2]`` gives one that runs on two cores."""
 
@@ -148,7 +168,7 @@ class Examined:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Precision:
         """Run the kernel on arrays."""
-        given = copy.deepcopy((args, kwargs)) if self._reach else ((), {})  # a kernel may write its arguments
+        given = _copied((args, kwargs), {}) if self._reach else ((), {})  # a kernel may write its arguments
         shadow = Shadow()
         result = self._simulated.shadowed(shadow)(*args, **kwargs)
         lines = _lines(result.program, shadow)
@@ -160,9 +180,10 @@ class Examined:
     def _reached(self, place: Place, shadow: Shadow, args: Any, kwargs: Any) -> float:
         """Return what the errors that are born at one place come to in the outputs."""
         only = Shadow(place)
+        args, kwargs = _copied((args, kwargs), {})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first run gave them
-            self._simulated.shadowed(only)(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            self._simulated.shadowed(only)(*args, **kwargs)
         return max((_apart(*pair) for *pair, _ in _pairs(only.outputs, shadow.outputs, "output")), default=0.0)
 
 
@@ -190,6 +211,7 @@ def precision(
         IllegalOperand: ``reach`` is no number of lines.
         KernelError: when called, as :func:`neurosim.simulate` does.
     """
+    reach = plain(reach)
     if isinstance(reach, bool) or not isinstance(reach, int) or reach < 0:
         raise IllegalOperand(f"precision: reach={reach!r}", advice="pass a number of lines, 0 for none")
     made = simulate(

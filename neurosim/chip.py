@@ -7,7 +7,7 @@ comes from. A file holds exactly the fields below: an unknown, missing or sensel
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 from neurosim.errors import ConfigurationError
+from neurosim.plain_numbers import plain
 from neurosim.spelling import meant
 
 Value = int | float | str | tuple[str, ...] | tuple[tuple[str, ...], ...]
@@ -309,7 +310,7 @@ class Chip:
         Raises:
             ConfigurationError: no such field.
         """
-        found = self.figures.get(path)
+        found = self.figures.get(path) if isinstance(path, str) else None
         if found is None:
             raise _unknown(self.name, path)
         return found
@@ -518,6 +519,7 @@ def _word(what: str, value: Any, unit: str) -> str:
 
 
 def _number(what: str, value: Any, kind: type[int] | type[float], unit: str) -> int | float:
+    value = plain(value)
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole and (kind is int or not isinstance(value, float)):
         word = "a whole number" if kind is int else "a number"
@@ -526,7 +528,7 @@ def _number(what: str, value: Any, kind: type[int] | type[float], unit: str) -> 
             numbers=(f"unit: {unit}",),
             advice="write the number alone, without quotes; its unit stands beside it",
         )
-    if not math.isfinite(value) or value < 0 or (value == 0 and unit not in _MAY_BE_ZERO):
+    if not 0 <= value <= sys.float_info.max or (value == 0 and unit not in _MAY_BE_ZERO):
         least = "0 or more" if unit in _MAY_BE_ZERO else "above 0"
         raise ConfigurationError(
             f"{what} = {value} {unit} makes no sense",
@@ -552,8 +554,8 @@ def _names(value: Any, *, nested: bool) -> Any:
     return tuple(value) if all(isinstance(name, str) and name for name in value) else None
 
 
-def _unknown(where: str, path: str) -> ConfigurationError:
-    return ConfigurationError(f"{where}: unknown field {path}", advice=_suggest(path, _FIELDS))
+def _unknown(where: str, path: Any) -> ConfigurationError:
+    return ConfigurationError(f"{where}: unknown field {path}", advice=_suggest(str(path), _FIELDS))
 
 
 def _suggest(name: str, known: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
+from neurosim.plain_numbers import plain
 from neurosim.program import Program
 from neurosim.questions import Questions
 from neurosim.replay import Recording
@@ -119,9 +120,11 @@ class Result(Questions):
         from neurosim.report.perfetto import TraceOptions, write_trace
 
         for name, value in (("engines", engines), ("lines", lines)):
-            if not isinstance(value, (list, tuple)):
-                raise ConfigurationError(f"trace: {name}={value!r} is no list", advice="pass a list of names")
-        options = TraceOptions(first_ps, last_ps, tuple(engines), tuple(lines))
+            if not isinstance(value, (list, tuple)) or not all(isinstance(entry, str) for entry in value):
+                raise ConfigurationError(
+                    f"trace: {name}={value!r} is no list of names", advice="pass a list of strings"
+                )
+        options = TraceOptions(plain(first_ps), plain(last_ps), tuple(engines), tuple(lines))
         write_trace(path, self.program, self.timelines, self.chip, kernel_name=self.kernel_name, options=options)
 
     def operations(self) -> dict[str, NDArray[Any]]:
@@ -170,6 +173,8 @@ class Result(Questions):
         """
         from neurosim.report.page import write_page
 
+        if not (limits is None or isinstance(limits, bool)):
+            raise ConfigurationError(f"html: limits={limits!r} is not a bool", advice="pass True, False or None")
         summary = self.summary()
         if limits or (limits is None and len(self.program) <= PAGE_RECORDS):
             summary |= self.limits()

@@ -156,7 +156,7 @@ def simulate(
         KernelError: the kernel is wrong; ``Unsupported`` and ``UnknownBehavior`` where neurosim stops short.
     """
     function = getattr(kernel, "function", kernel)
-    _check_function(function)
+    check_kernel(kernel)
     _check_switches(values=values, precise=precise, replay=replay)
     partial = _named_outputs(partial_outputs) or getattr(kernel, "partial_outputs", ())
     target = chip_of(kernel, chip)
@@ -180,15 +180,16 @@ def _named_outputs(partial_outputs: Any) -> Collection[str]:
     """Return names of outputs as a collection."""
     if isinstance(partial_outputs, str):
         return (partial_outputs,)
-    if isinstance(partial_outputs, Collection):
-        return partial_outputs
+    if isinstance(partial_outputs, Collection) and all(isinstance(name, str) for name in partial_outputs):
+        return tuple(partial_outputs)
     raise IllegalOperand(
         f"simulate: partial_outputs={partial_outputs!r}", advice="give names of outputs, such as ['output[1]']"
     )
 
 
-def _check_function(function: Any) -> None:
-    """Refuse what cannot be called as a kernel."""
+def check_kernel(kernel: Any) -> None:
+    """Refuse what cannot be called as a kernel; IllegalOperand says why."""
+    function = getattr(kernel, "function", kernel)
     try:
         inspect.signature(function)
     except (TypeError, ValueError) as error:

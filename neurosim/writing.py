@@ -17,6 +17,17 @@ from neurosim.errors import ConfigurationError
 _COMPRESSION: Final = 3  # twice as fast as 5 on a trace, for a tenth more bytes
 
 
+def file_path(path: Any) -> Path:
+    """Return a path as such.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or "\0" in os.fspath(path):
+        raise ConfigurationError(f"{path!r} is no path of a file", advice="pass a str or a pathlib.Path")
+    return Path(path)
+
+
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a file beside ``path`` for writing; it takes the place of ``path`` when the block ends well.
@@ -27,8 +38,9 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     Raises:
         ConfigurationError: the place cannot be written.
     """
+    path = file_path(path)
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)  # the link stays, and its target changes
-    in_place = target.exists() and not target.is_file()
+    in_place = os.path.exists(target) and not os.path.isfile(target)  # which take names that are too long
     draft = target if in_place else target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with open(draft, "wb" if in_place else "xb") as file:
@@ -41,7 +53,8 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         ) from error
     finally:
         if not in_place:
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it is gone, or never could be there
+                draft.unlink()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from neurosim.errors import ConfigurationError, IllegalOperand
 from neurosim.execution.lanes import Float32s, Lanes
 from neurosim.kernel import Kernel
 from neurosim.numerics import stochastic
+from neurosim.plain_numbers import plain
 
 NEAREST: Final = "nearest"
 STOCHASTIC: Final = "stochastic"
@@ -78,8 +79,9 @@ class Asked(NamedTuple):
 
 def asked(rounding: Any, seed: Any) -> Asked:
     """Return what is asked for; IllegalOperand where no run could round by it."""
-    if rounding not in (None, NEAREST, STOCHASTIC):
+    if rounding is not None and not (isinstance(rounding, str) and rounding in (NEAREST, STOCHASTIC)):
         raise IllegalOperand(f"simulate: rounding={rounding!r}", advice=f"pass {NEAREST!r} or {STOCHASTIC!r}")
+    seed = plain(seed)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _SEEDS):
         raise IllegalOperand(f"simulate: rounding_seed={seed!r}", advice="pass a whole number from 0 to 2**64 - 1")
     return Asked(rounding, seed)

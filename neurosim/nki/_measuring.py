@@ -17,6 +17,7 @@ from typing import Any, Final
 from neurosim.datapath.rules import is_number
 from neurosim.errors import ConfigurationError, IllegalOperand, KernelError, Unsupported
 from neurosim.kernel import running
+from neurosim.plain_numbers import plain
 from neurosim.run import Result, profile
 from neurosim.spelling import meant
 from neurosim.writing import write_json
@@ -166,7 +167,7 @@ def measured(call: str, kernel: Any, options: Mapping[str, Any], folder: Any = N
     """Return a kernel that keeps its time; see :func:`check_options`."""
     check_options(call, options, _REPEATS)
     for name in sorted(_REPEATS & set(options)):
-        count = options[name]
+        count = plain(options[name])
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise IllegalOperand(f"{call}: {name}={count!r}", advice="give how often, as an int")
     try:

@@ -36,7 +36,7 @@ from neurosim.program import DeviceTrip, Frame, Iteration, Program, Signature, S
 from neurosim.record.encoding import Malformed, decoder, encoder, shapes
 from neurosim.record.program_checks import check, check_range
 from neurosim.versions import nki_version_of
-from neurosim.writing import replacing
+from neurosim.writing import file_path, replacing
 
 FORMAT: Final = "neurosim.program"
 VERSION: Final = 6
@@ -113,7 +113,7 @@ def load(path: str | Path) -> Program:
         ConfigurationError: there is no such file, another version wrote it, or it is broken.
     """
     try:
-        with open(path, "rb") as file:
+        with open(file_path(path), "rb") as file:
             if file.read(1) == b"{":  # as summaries and traces begin
                 raise ConfigurationError(
                     f"{path} is JSON, such as a summary or a trace, and no program",

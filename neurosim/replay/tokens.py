@@ -66,6 +66,14 @@ class Unsafe(Exception):
     """A kernel's Python can see something that no token says."""
 
 
+def _shape(array: Any) -> str:
+    """Return an array's extents as text; of one that has none, such as a nested tensor of PyTorch, nothing."""
+    try:
+        return str(getattr(array, "shape", ""))
+    except RuntimeError:
+        return ""
+
+
 class Tokens:
     """Makes the tokens of one launch; what was looked into is not looked into again."""
 
@@ -82,7 +90,7 @@ class Tokens:
         kind = kind_of(value)
         if kind is not None:
             first = self._arrays.setdefault(id(value), len(self._arrays))
-            return "array", kind, str(getattr(value, "shape", "")), repr(value.dtype), first
+            return "array", kind, _shape(value), repr(value.dtype), first
         if isinstance(value, Spec):
             return "spec", value.shape, repr(value.dtype)
         if type(value) not in (list, tuple, dict) and fields_of(value) is None:

@@ -56,6 +56,7 @@ SPACES: Final = ("sbuf", "psum")
 
 _TRACKS_PER_CORE: Final = 1000
 _TRANSFER: Final = int(Op.TRANSFER)
+_END_PS: Final = 1 << 62
 _KINDS: Final = tuple(op.name.lower() for op in Op)
 _SUFFIXES: Final = tuple({Op.TABLE_LOAD: ": table", Op.ACCUMULATOR_READ: ": accumulators"}.get(op, "") for op in Op)
 
@@ -127,10 +128,11 @@ def _check(options: TraceOptions, program: Program, timelines: Mapping[int, Time
             f"trace: a time from {options.first_ps!r} to {options.last_ps!r} ps is not made of ints",
             advice="give whole picoseconds",
         )
-    if options.first_ps < 0 or (options.last_ps is not None and options.last_ps <= options.first_ps):
+    last_ps = _END_PS if options.last_ps is None else options.last_ps
+    if not 0 <= options.first_ps < last_ps <= _END_PS:
         raise ConfigurationError(
             f"trace: there is no time from {options.first_ps} to {options.last_ps} ps",
-            advice="begin at 0 or later, and end after that",
+            advice="begin at 0 or later, and end after that; a trace ends before 2**62 ps",
         )
     units = next((timeline.units for timeline in timelines.values()), ())
     check_engines(options.engines, units)

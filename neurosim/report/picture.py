@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from neurosim.errors import ConfigurationError
-from neurosim.writing import replacing
+from neurosim.writing import file_path, replacing
 
 _DPI: Final = 120
 _DATES: Final = {"png": None, "svg": "Date", "pdf": "CreationDate"}
@@ -51,7 +51,7 @@ def ending_of(path: str | Path) -> str:
     Raises:
         ConfigurationError: none that is written here.
     """
-    ending = Path(path).suffix.lstrip(".").lower()
+    ending = file_path(path).suffix.lstrip(".").lower()
     if ending not in _DATES:
         raise ConfigurationError(
             f"{path}: a plot is a .png, .svg or .pdf file", advice="let its name end in one of these"

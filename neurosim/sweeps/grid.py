@@ -12,8 +12,10 @@ import numpy as np
 
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
+from neurosim.launch.arrays import kind_of
 from neurosim.launch.specs import Spec
-from neurosim.run import chip_of
+from neurosim.plain_numbers import plain
+from neurosim.run import check_kernel, chip_of
 from neurosim.timing.options import TimingOptions
 from neurosim.versions import nki_version_of
 
@@ -48,11 +50,13 @@ def checked(grid: Mapping[str, Iterable[Any]], kernel: Callable[..., Any]) -> di
 
     Raises:
         ConfigurationError: no grid, a name that is no parameter, option or figure, or one without values.
+        IllegalOperand: what is no kernel.
     """
     if not isinstance(grid, Mapping) or not grid:
         raise ConfigurationError(
             "a sweep needs a grid", advice="give names with lists of values, such as tile_n=128,256 or chip=trn1,trn2"
         )
+    check_kernel(kernel)
     parameters = inspect.signature(kernel).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     found = {}
@@ -116,14 +120,15 @@ def label(value: Any) -> Any:
         return value
     if isinstance(value, Chip):
         return value.name
-    if isinstance(value, Spec) or (hasattr(value, "shape") and hasattr(value, "dtype")):
+    if isinstance(value, Spec) or kind_of(value) is not None:
         return f"{'x'.join(map(str, value.shape))}:{value.dtype}"
     return getattr(value, "__name__", None) or str(value)
 
 
 def _cores(value: Any) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        return value
+    count = plain(value)
+    if count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
+        return count
     raise ConfigurationError(f"cores={value!r} is no number of cores", advice="give an int from 1")
 
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from neurosim.errors import ConfigurationError
+from neurosim.writing import file_path
 
 FORMAT: Final = "neurosim.sweep/1"
 _HEADER: Final = json.dumps({"format": FORMAT})
@@ -34,7 +35,7 @@ class Journal:
         Raises:
             ConfigurationError: the file cannot be read, holds something else, or is being written by another sweep.
         """
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else file_path(path)
         self.entries: dict[str, dict[str, Any]] = {}
         self._file: IO[bytes] | None = None
         if self.path is None:

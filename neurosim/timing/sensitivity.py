@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from neurosim.chip import Chip, Value
 from neurosim.errors import CapacityExceeded, ConfigurationError
+from neurosim.plain_numbers import plain
 from neurosim.timing.influence import figures_read, moved
 
 STEP: Final = 0.1
@@ -54,6 +55,7 @@ def sensitivity(time_ps: Callable[[Chip], int], chip: Chip, step: float = STEP) 
     Raises:
         ConfigurationError: ``step`` is not between 0 and 1.
     """
+    step = plain(step)
     if not isinstance(step, float) or not 0 < step < 1:
         raise ConfigurationError(
             f"sensitivity: step = {step!r}",

@@ -145,7 +145,10 @@ def records_at(program: Program, given: Any) -> list[int]:
     Raises:
         ConfigurationError: there is no such record, or none comes from there.
     """
-    places = [given] if isinstance(given, str | int | np.integer) else list(given)
+    try:
+        places = [given] if isinstance(given, str) else list(given)
+    except TypeError:  # one, or what names none
+        places = [given]
     stacks = np.array(program.stack_ids, dtype=np.int64)
     found: set[int] = set()
     for place in places:

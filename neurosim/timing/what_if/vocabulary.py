@@ -9,12 +9,13 @@ of the device file: ``dma__queue_depth=16``, or ``**{"dma.queue_depth": 16}``.
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from neurosim.chip import Chip
 from neurosim.errors import ConfigurationError
+from neurosim.plain_numbers import plain
 
 ENDLESS: Final = 1 << 20
 """The factor that stands for an infinite one: a millionfold; more would only cost digits."""
@@ -125,13 +126,14 @@ def _moved(chip: Chip, name: str, word: Word, given: Any) -> dict[str, int | flo
 
 def _factor(name: str, given: Any, *, may_be_zero: bool) -> float:
     """Return what a figure is multiplied by."""
-    is_number = isinstance(given, int | float) and not isinstance(given, bool) and not math.isnan(given)
+    given = plain(given)
+    is_number = isinstance(given, int | float) and not isinstance(given, bool) and given == given  # nan is none
     if not is_number or given < 0 or not (given or may_be_zero):
         least = "of 0 or more" if may_be_zero else "above 0"
         raise ConfigurationError(
             f"what_if: {name}={given!r} is no factor", advice=f"give a number {least}, such as 2, 0.5 or math.inf"
         )
-    return ENDLESS if given == math.inf else float(given)
+    return ENDLESS if given > sys.float_info.max else float(given)
 
 
 def _scaled(chip: Chip, path: str, factor: float) -> int | float:
