@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from neurosim.chip import Chip
 from neurosim.datapath.modes import DmaEngine
-from neurosim.datapath.rules import Broken
+from neurosim.datapath.rules import Broken, is_whole
 from neurosim.datapath.streams import transfer
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, UnknownBehavior
@@ -60,9 +58,9 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
         if self.src.shape != self.dst.shape:
             yield Broken("src and dst have different shapes", numbers, "slice both to the same extents")
         for label, rank in (("send_to_rank", self.send_to_rank), ("recv_from_rank", self.recv_from_rank)):
-            if not _is_int(rank) or rank not in (0, 1):
+            if not is_whole(rank) or rank not in (0, 1):
                 yield Broken(f"{label}={rank!r} is no rank", (), "pass 0 or 1, such as 1 - nl.program_id(0)")
-        if not _is_int(self.pipe_id):
+        if not is_whole(self.pipe_id):
             yield Broken(f"pipe_id={self.pipe_id!r} is not an int", advice="pass the same int on both cores")
         through: Any = self.dma_engine
         if not isinstance(through, DmaEngine):
@@ -146,7 +144,7 @@ class CoreBarrier(
                 (f"chip {chip.name}",),
                 advice="run it on trn2 or later",
             )
-        if not all(map(_is_int, self._cores())) or self._cores() not in ((0, 1), (1, 0), (0,), (1,)):
+        if not all(map(is_whole, self._cores())) or self._cores() not in ((0, 1), (1, 0), (0,), (1,)):
             yield Broken(f"cores={self.cores!r}", (), "pass cores=(0, 1)")
         engine: Any = self.engine
         if not isinstance(engine, Engine):
@@ -195,10 +193,6 @@ class CoreBarrier(
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """Semaphores, there and back."""
         return (Handshake(0),)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 sendrecv = emit(SendRecv)

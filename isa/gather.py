@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, dtype_in, same_dtype, same_elements, same_partitions
+from neurosim.datapath.rules import Broken, dtype_in, is_whole, same_dtype, same_elements, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import OutOfBounds
@@ -82,7 +82,7 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
                 advice="give each GpSimd core its 16 partitions",
             )
         run: Any = self.num_elem_per_idx
-        if not isinstance(run, Integral) or run not in RUNS:
+        if not is_whole(run) or run not in RUNS:
             yield Broken(f"num_elem_per_idx {run!r} is not one of {', '.join(map(str, RUNS))}")
         yield from self._count_rules()
 

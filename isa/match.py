@@ -17,6 +17,7 @@ from neurosim.datapath.rules import (
     Broken,
     axes_within,
     elements_within,
+    fits_float32,
     is_number,
     result_dtype_in,
     same_elements,
@@ -134,6 +135,7 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
         yield axes_within("vals", self.vals, 3)
         if not is_number(self.imm):
             yield Broken(f"imm {self.imm!r} is not a number", advice="pass a Python number")
+        yield fits_float32("imm", self.imm)
         if self.dst_idx is not None:
             yield same_elements("dst_idx", self.dst_idx, "vals", self.vals)
             yield result_dtype_in("dst_idx", self.dst_idx, _INDEX)

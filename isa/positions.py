@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, dtype_in, result_dtype_in, same_partitions
+from neurosim.datapath.rules import Broken, dtype_in, is_whole, result_dtype_in, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
@@ -70,8 +69,7 @@ class NonzeroWithCount(Instruction, mnemonic="nonzero_with_count", engines=(Engi
     @staticmethod
     def _is_int32(name: str, value: Any, count: int) -> Broken | None:
         low, high = _LIMITS
-        is_int = not isinstance(value, bool) and isinstance(value, Integral)
-        if is_int and low <= int(value) and int(value) + count - 1 <= high:
+        if is_whole(value) and low <= int(value) and int(value) + count - 1 <= high:
             return None
         return Broken(
             f"{name} {value!r}: it, and {count - 1} more, must fit int32",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from neurosim.datapath.accumulators import MAXIMUM, RunningMaximum, taint
 from neurosim.datapath.modes import ReduceCmd
 from neurosim.datapath.opcodes import one_of
 from neurosim.datapath.operators import Operator
-from neurosim.datapath.rules import Broken, column, dtype_in, is_number, same_elements
+from neurosim.datapath.rules import Broken, as_float, column, dtype_in, is_number, is_whole, same_elements
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Float32s, Lanes
@@ -71,7 +70,7 @@ class RangeSelect(RunningMaximum, Instruction, mnemonic="range_select", engines=
             yield column(name, bound, self.on_true_tile, (dtypes.float32,))
         yield one_of("comp_op0", self.comp_op0, _COMPARISONS)
         yield one_of("comp_op1", self.comp_op1, _COMPARISONS)
-        if not is_number(self.on_false_value) or np.float32(self.on_false_value) != np.float32(LOWEST):
+        if not is_number(self.on_false_value) or np.float32(as_float(self.on_false_value)) != _LOWEST:
             yield Broken(
                 f"on_false_value={self.on_false_value!r}; the hardware has FP32_MIN only",
                 (f"FP32_MIN is {LOWEST!r}",),
@@ -82,7 +81,7 @@ class RangeSelect(RunningMaximum, Instruction, mnemonic="range_select", engines=
 
     def _position_rule(self) -> Broken | None:
         start: Any = self.range_start
-        if not isinstance(start, Integral):
+        if not is_whole(start):
             return Broken(
                 f"range_start {start!r} is not an int", advice="pass the position of the first element as a Python int"
             )

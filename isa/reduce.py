@@ -9,11 +9,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from neurosim.chip import Chip
 from neurosim.datapath.operators import Operator
-from neurosim.datapath.rules import Broken, same_partitions
+from neurosim.datapath.rules import Broken, is_whole, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
@@ -52,7 +50,7 @@ class TensorReduce(Instruction, mnemonic="tensor_reduce", engines=(Engine.vector
         yield same_partitions("dst", self.dst, "data", self.data)
         axes = self.axis if isinstance(self.axis, (list, tuple)) else (self.axis,)
         count = self.data.ndim
-        if not axes or not all(isinstance(axis, (int, np.integer)) and -count <= axis < count for axis in axes):
+        if not axes or not all(is_whole(axis) and -count <= axis < count for axis in axes):
             yield Broken(
                 f"axis={self.axis!r} of a tile with {count} axes",
                 (f"data  {self.data.describe()}",),

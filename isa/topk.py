@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from numbers import Integral
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, dtype_in, result_dtype_in, same_elements, same_partitions
+from neurosim.datapath.rules import Broken, dtype_in, is_whole, result_dtype_in, same_elements, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
@@ -80,7 +79,7 @@ class Topk(Instruction, mnemonic="topk", engines=(Engine.gpsimd,)):
             )
         count: Any = self.n
         low, high = _N
-        if isinstance(count, bool) or not isinstance(count, Integral) or not low <= int(count) <= high:
+        if not is_whole(count) or not low <= int(count) <= high:
             yield Broken(f"n {count!r} is not an int from {low} to {high}", advice="pass how many elements to look at")
             return
         count = int(count)

@@ -7,7 +7,6 @@ comes from. A file holds exactly the fields below: an unknown, missing or sensel
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,8 @@ TURNS: Final = {
 }
 """When two engines take turns at a memory; a turn lasts while an instruction's elements pass."""
 
+_LEAST, _MOST = 1e-8, 1e15
+"""Between these times are whole picoseconds in 64 bits."""
 _MAY_BE_ZERO: Final = frozenset({"cycles", "ns"})
 _ATTRIBUTES: Final = ("value", "unit", "source", "standing")
 _GENERATIONS: Final = (2, 3, 4)
@@ -418,7 +419,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise ConfigurationError(
             f"device file {path}: {error.strerror}", advice="check the path, or name a chip that `neurosim chips` lists"
         ) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:  # of UTF-8, of TOML, or a whole number of thousands of digits
         raise ConfigurationError(
             f"device file {path} is no TOML",
             numbers=(str(error),),
@@ -528,11 +529,11 @@ def _number(what: str, value: Any, kind: type[int] | type[float], unit: str) -> 
             numbers=(f"unit: {unit}",),
             advice="write the number alone, without quotes; its unit stands beside it",
         )
-    if not 0 <= value <= sys.float_info.max or (value == 0 and unit not in _MAY_BE_ZERO):
+    if not (_LEAST <= value <= _MOST or (value == 0 and unit in _MAY_BE_ZERO)):
         least = "0 or more" if unit in _MAY_BE_ZERO else "above 0"
         raise ConfigurationError(
             f"{what} = {value} {unit} makes no sense",
-            numbers=(f"it must be {least}",),
+            numbers=(f"it must be {least}", f"figures of any size are from {_LEAST:g} to {_MOST:g}"),
             advice="correct the value; nan and inf are no figures",
         )
     if what.endswith(".generation") and value not in _GENERATIONS:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Final
 
 import numpy as np
@@ -46,6 +46,11 @@ def is_number(value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return False
     return isinstance(value, Real) or (isinstance(value, np.generic) and isinstance(value.item(), float))
+
+
+def is_whole(value: Any) -> bool:
+    """Return whether a value is an integer, of NumPy or of Python; bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def as_float(value: Any) -> float:

@@ -14,6 +14,7 @@ and no parameter of NKI asks for that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from numbers import Number
 from operator import index as as_int
 from typing import Any, NamedTuple
 
@@ -117,7 +118,7 @@ def no_tile_with_indirection(position: Any, *operands: Tile) -> Broken | None:
 
 def accumulate_rule(accumulate: Any) -> Broken | None:
     """``accumulate`` is None, True or False (or 0 or 1)."""
-    if accumulate is None or (np.ndim(accumulate) == 0 and accumulate in (True, False)):
+    if accumulate is None or (isinstance(accumulate, (Number, np.bool_)) and accumulate in (True, False)):
         return None
     return Broken(f"accumulate={accumulate!r}", (), "pass None, True or False")
 

@@ -221,11 +221,11 @@ def check_places(*paths: Path | None) -> None:
             continue
         folder = Path(os.path.realpath(path)).parent
         reason = None
-        if path.is_dir():
+        if os.path.isdir(path):  # unlike Path's, this takes a name that is too long
             reason = "it is a folder"
-        elif not folder.is_dir():
+        elif not os.path.isdir(folder):
             reason = f"there is no folder {folder}"
-        elif not os.access(path if path.exists() and not path.is_file() else folder, os.W_OK):
+        elif not os.access(path if os.path.exists(path) and not os.path.isfile(path) else folder, os.W_OK):
             reason = f"{folder} takes no files of yours"
         if reason:
             raise ConfigurationError(f"cannot write {path}: {reason}", advice="name a file in a folder of yours")

@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from neurosim.errors import ConfigurationError, IllegalCall
 from neurosim.execution.calls import bound
 from neurosim.launch.specs import spec
 
+_DIGITS: Final = 18
+"""Of an extent: more fit nowhere."""
 _ARRAY = re.compile(r"(?P<shape>\d+(x\d+)*):(?P<dtype>\w+)(=(?P<elements>.*))?")
 _NEGATIVE = re.compile(r"-\d+(x-?\d+)*:\w+(=.*)?")
 _FILE = re.compile(r"@(?P<path>.+?)(:(?P<dtype>\w+))?")
@@ -51,12 +53,11 @@ def load_kernel(target: str) -> Callable[..., Any]:
         raise ConfigurationError(
             f"{target!r} names no kernel", advice="write FILE:KERNEL, as in kernels/matmul.py:matmul"
         )
-    path = Path(file)
-    if not path.is_file():
+    if not os.path.isfile(file):  # unlike Path's, this takes any text
         raise ConfigurationError(
             f"there is no file {file}", advice="check the path; it is taken from the folder that the command runs in"
         )
-    module = load_module(path)
+    module = load_module(Path(file))
     kernel = getattr(module, name, None)
     if not callable(kernel):
         raise ConfigurationError(
@@ -80,6 +81,12 @@ def load_module(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ConfigurationError(f"{path} is not a Python file", advice="give a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
+    try:
+        compile(path.read_bytes(), path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigurationError(
+            f"{path.name} is not Python", numbers=(str(error),), advice="correct that line, or give a Python file"
+        ) from None
     sys.modules[name] = module
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
@@ -190,7 +197,7 @@ def _value(text: str, word: str, is_named: bool, generator: np.random.Generator 
     match = _ARRAY.fullmatch(text)
     if match:
         dtype = _dtype(match["dtype"], word)
-        shape = [int(extent) for extent in match["shape"].split("x")]
+        shape = _extents(match["shape"], word)
         if match["elements"] is not None:
             return _array_of(match["elements"].split(","), shape, dtype, word)
         return spec(shape, dtype) if generator is None else random_array(shape, dtype, generator)
@@ -213,6 +220,15 @@ def _value(text: str, word: str, is_named: bool, generator: np.random.Generator 
         numbers=(f"forms: {FORMS}",),
         advice="write an array as its shape and dtype, such as 128x512:bfloat16",
     )
+
+
+def _extents(shape: str, word: str) -> list[int]:
+    extents = shape.split("x")
+    if len(longest := max(extents, key=len)) > _DIGITS:
+        raise ConfigurationError(
+            f"argument {word[:40]!r}… has an extent of {len(longest)} digits", advice="give a shape that fits a memory"
+        )
+    return [int(extent) for extent in extents]
 
 
 def _dtype(name: str, word: str) -> DType:

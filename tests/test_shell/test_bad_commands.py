@@ -223,3 +223,43 @@ def test_a_negative_extent_is_no_option(
     code, out, err = command(*words, "k.py:double", argument)
     assert (code, out) == (1, "")
     assert err.startswith(f"ConfigurationError: argument '{argument}' is not understood\n  forms: 128x512:bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("syntax.py", "def f(:\n", "invalid syntax (syntax.py, line 1)"),
+        ("zero.py", "x = 1\0\n", "source code string cannot contain null bytes"),
+        ("digits.py", f"x = {'9' * 5000}\n", "Exceeds the limit (4300 digits)"),
+        ("coding.py", "# -*- coding: nothing -*-\n", "nothing (coding.py"),
+    ],
+)
+def test_a_file_that_is_no_python(name: str, text: str, words: str, folder: Path) -> None:
+    (folder / name).write_text(text)
+    done = command("profile", f"{name}:f", ARRAY, folder=folder)
+    assert done[0] == 1
+    assert f"{name} is not Python" in done[2]
+    assert words in done[2]
+    assert "Traceback" not in done[2]
+
+
+def test_texts_that_are_too_long(folder: Path) -> None:
+    long = "9" * 5000
+    (folder / "digits.toml").write_text(f'base = "trn2"\n[dma.queue_depth]\nvalue = {long}\n')
+    for words, message in (
+        (("profile", "k.py:double", f"{long}:float32"), "has an extent of 5000 digits"),
+        (("profile", f"{long}.py:double", ARRAY), "there is no file"),
+        (("profile", "k.py:double", ARRAY, "--json", long), "cannot write"),
+        (("chips", "digits.toml"), "digits.toml is no TOML"),
+    ):
+        done = command(*words, folder=folder)
+        assert done[0] == 1
+        assert message in done[2].replace("\n", " ")
+
+
+@pytest.mark.parametrize("change", ["dma_bandwidth=1e-300", f"dma.queue_depth={10**30}", f"dma.queue_depth={10**400}"])
+def test_figures_beyond_what_times_hold(change: str, folder: Path) -> None:
+    done = command("profile", "k.py:double", ARRAY, "--what-if", change, folder=folder)
+    assert done[0] == 1
+    assert "makes no sense" in done[2]
+    assert "from 1e-08 to 1e+15" in done[2]
