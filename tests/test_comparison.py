@@ -65,6 +65,21 @@ def pairs(a: list[str], b: list[str]) -> list[tuple[int | None, int | None]]:
         # moved and edited: as much alike as ALIKE asks for, or not
         (["mul(a)", "copy(dst=tile, src=row)"], ["copy(dst=tiles, src=row)", "mul(a)"], [(2, 101), (1, 102)]),
         (["mul(a)", "copy(a)"], ["copy(dst=a_long_other_name)", "mul(a)"], [(None, 101), (1, 102), (2, None)]),
+        # by what they work on: a load that moved and changed, loads that came and went, names that go on from others
+        (
+            ["copy(dst=row[p, :], src=bias)", "copy(dst=at, src=a_t[k])", "copy(dst=bt, src=b[k])", "mul(at, bt)"],
+            ["copy(at, a_t[k, :])", "copy(dst=bt, src=b[k, :])", "copy(dst=row, src=bias.view(p))", "mul(ats[k], bts)"],
+            [(2, 101), (3, 102), (1, 103), (4, 104)],
+        ),
+        (
+            ["copy(dst=row, src=bias)", "copy(dst=at, src=a_t)", "mul(a)"],
+            ["copy(dst=block, src=a_t)", "copy(dst=bt, src=b)", "mul(a)"],
+            [(1, None), (2, 101), (None, 102), (3, 103)],
+        ),
+        (["copy(q, x)", "mul(a)"], ["copy(v, y)", "copy(q, x[1:])", "mul(a)"], [(None, 101), (1, 102), (2, 103)]),
+        # with other names all over, in their order where there are as many
+        (["copy(q, x)", "copy(k, y)"], ["copy(rows, a)", "copy(other, b)"], [(1, 101), (2, 102)]),
+        (["copy(q, x)", "copy(k, y)"], ["copy(rows, a)"], [(1, None), (2, None), (None, 101)]),
         ([], ["load(x)"], [(None, 101)]),
         (["load(x)"], [], [(1, None)]),
     ],
