@@ -162,15 +162,25 @@ def zeros_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = No
 
 
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """Return a new SBUF tile with the values of an HBM tensor, cast to ``dtype`` if given: ``dma_copy``."""
-    _check_tensor("nl.load", "src", src)
+    """Return a new SBUF tile with the values of an HBM tensor, cast to ``dtype`` if given: ``dma_copy``.
+
+    Raises:
+        IllegalOperand: ``src`` is on the chip: the manual documents loads from HBM alone.
+    """
+    _check_memory("nl.load", "src", src, shared_hbm)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype)
     isa.dma_copy(dst=tile, src=src)
     return tile
 
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
-    """Store an SBUF tile into an HBM tensor: ``dma_copy``."""
+    """Store an SBUF tile into an HBM tensor: ``dma_copy``.
+
+    Raises:
+        IllegalOperand: ``dst`` is on the chip, or ``value`` is not in SBUF: the manual documents no other stores.
+    """
+    _check_memory("nl.store", "dst", dst, shared_hbm)
+    _check_memory("nl.store", "value", value, sbuf)
     isa.dma_copy(dst=dst, src=value)
 
 
@@ -273,6 +283,16 @@ def _check_tensor(call: str, name: str, value: Any) -> None:
         raise IllegalOperand(
             f"{call}: {name} is {value!r}; it must be a tensor",
             advice="pass a tensor of the kernel, as nl.ndarray or nl.load make",
+        )
+
+
+def _check_memory(call: str, name: str, value: Any, memory: MemoryRegion) -> None:
+    """Refuse what is no tensor in SBUF, or in any kind of HBM."""
+    _check_tensor(call, name, value)
+    if value.buffer is not memory and not (memory.is_hbm and value.buffer.is_hbm):
+        raise IllegalOperand(
+            f"{call}: {name} {value.describe()}; it must be in {memory.label}",
+            advice="nisa.tensor_copy copies from tile to tile, nisa.dma_copy between SBUF and HBM and within HBM",
         )
 
 

@@ -407,3 +407,41 @@ def test_older_names():
     """nki-library has both; NKI 0.6 documents neither."""
     assert nl.range is range
     assert nl.bool is nl.bool_
+
+
+def _places(x):
+    return {
+        "HBM": x,
+        "private": nl.ndarray((4, 8), nl.float32, nl.private_hbm),
+        "SBUF": nl.ndarray((4, 8), nl.float32, nl.sbuf),
+        "PSUM": nl.ndarray((4, 8), nl.float32, nl.psum),
+    }
+
+
+@pytest.mark.parametrize("dst", ["HBM", "private", "SBUF", "PSUM"])
+@pytest.mark.parametrize("src", ["HBM", "private", "SBUF", "PSUM"])
+def test_loads_come_from_hbm_and_stores_go_there(dst, src):
+    """The pages of nl.load and nl.store document these ways alone, in both dialects."""
+
+    def kernel(x):
+        places = _places(x)
+        for tile in (places["SBUF"], places["PSUM"]):
+            nisa.memset(dst=tile, value=1.0)
+        nisa.dma_copy(dst=places["private"], src=x)
+        nl.store(places[dst], places[src])
+
+    def loads(x):
+        places = _places(x)
+        nisa.dma_copy(dst=places["private"], src=x)
+        assert nl.load(places[src]).buffer is nl.sbuf
+
+    x = np.ones((4, 8), np.float32)
+    for run, wrong in (
+        (kernel, "dst" if dst in ("SBUF", "PSUM") else "value" if src != "SBUF" else ""),
+        (loads, "src" if src in ("SBUF", "PSUM") else ""),
+    ):
+        if not wrong:
+            neurosim.simulate(run)(x.copy())
+            continue
+        with pytest.raises(IllegalOperand, match=rf"nl\.(store|load): {wrong} .*it must be in (HBM|SBUF)"):
+            neurosim.simulate(run)(x.copy())
