@@ -21,6 +21,9 @@ class Engine(Enum):
     vector = 5
     sync = 6
 
+    def __repr__(self) -> str:
+        return f"nisa.engine.{self.name}"
+
     __hash__ = object.__hash__  # as below; no order of a set of engines shows anywhere
 
 
@@ -55,6 +58,9 @@ class Memory(Enum):
     def label(self) -> str:
         """The name used in messages: SBUF, PSUM, HBM."""
         return _LABELS[self]
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
 
     __hash__ = object.__hash__  # Enum's own hashes the name each time; records hash memories often
 

@@ -6,12 +6,28 @@ numbers (limit and actual, shape, dtype, memory, byte range), and what to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 REPORT: Final = (
     "this is a mistake of neurosim and none of the kernel: please report it, with the file that program.save writes"
 )
+
+
+_OBJECT: Final = re.compile(
+    r"<(?:class '(?P<class>[\w.<>]+)'"
+    r"|(?:bound |built-in )?(?:function|method) (?P<function>[\w.]*(?:<\w+>)?[\w.]*)(?: of <[^>]*>| [^>]*)?"
+    r"|module '(?P<module>[\w.]+)'.*?|(?P<object>[\w.<>]+) object(?: at 0x[0-9a-f]+)?)>"
+)
+"""How Python shows classes, functions, modules and what has no text of its own."""
+
+
+def plain(text: str) -> str:
+    """Return a message with names in place of what Python shows of objects, addresses in memory among it."""
+    if "<" not in text:
+        return text
+    return _OBJECT.sub(lambda found: f"the {found.lastgroup} {found[found.lastgroup or 0]}", text)
 
 
 class NeurosimError(Exception):
@@ -25,11 +41,11 @@ class NeurosimError(Exception):
     """
 
     def __init__(self, what: str, *, where: Sequence[str] = (), numbers: Sequence[str] = (), advice: str = "") -> None:
-        self.what = what
+        self.what = plain(what)
         self.where = tuple(where)
-        self.numbers = tuple(numbers)
+        self.numbers = tuple(map(plain, numbers))
         self.advice = advice
-        super().__init__(what)
+        super().__init__(self.what)
 
     def at(self, where: Sequence[str]) -> NeurosimError:
         """Fill in the place, unless it is known already; returns self for ``raise error.at(...)``."""

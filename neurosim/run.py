@@ -139,7 +139,8 @@ def simulate(
             nearest.
         rounding_seed: of stochastic rounding; by default ``NEURON_RT_STOCHASTIC_ROUNDING_SEED``, else 0.
         partial_outputs: outputs that may stay unwritten in part, as places in what the kernel returns: ``output``,
-            ``output[1]``, ``output['key']``, or the name of an argument that it writes. What was never stored is 0.
+            ``output[1]``, ``output['key']``, as the tensor's name or its variable in the kernel, or the name of an
+            argument that it writes. What was never stored is 0.
         nki_version: whose semantics hold where versions of NKI differ (``docs/nki_versions.md``): ``"0.3"`` to
             ``"0.6"``, or ``"0.1"`` for the legacy dialect; by default the kernel's own (a legacy kernel's is 0.1),
             else ``NEUROSIM_NKI_VERSION``, else 0.6.

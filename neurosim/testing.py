@@ -153,6 +153,8 @@ def rounded(values: Any, dtype: Any) -> npt.NDArray[Any]:
         raise TypeError(f"{dtype!r} is no format that values are rounded to; there are {', '.join(_ROUNDED)}")
     array = _numbers(values, "values")
     source = dtypes.format_of(array.dtype)
+    if source is not None and source.is_packed:
+        raise TypeError(f"values are {source}, of which each element holds several: give them one by one")
     with np.errstate(over="ignore"):
         singles = array.astype(np.float32) if source is None else convert.cast(array, source, dtypes.float32)
     return convert.cast(singles, dtypes.float32, known)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,11 @@ import pytest
 
 import neurosim
 from neurosim import errors
+from neurosim.devices import load_chip
 from neurosim.errors import IllegalOperand, NeurosimError, SimulatorBug
+from neurosim.manual.calls import examples
+from neurosim.manual.trials import attempt
+from neurosim.nki import _catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 FAMILY = {
@@ -73,3 +79,42 @@ def test_a_broken_rule_without_advice_points_to_its_page():
 def test_a_bug_of_ours_asks_for_a_report():
     assert str(SimulatorBug("timing: a law is missing")).splitlines()[-1].startswith("  this is a mistake of neurosim")
     assert SimulatorBug("x", advice="append one slot per pattern").advice == "append one slot per pattern"
+
+
+class Thing:
+    """Something that a kernel might pass by mistake, and which has no text of its own."""
+
+    def method(self) -> None: ...
+
+
+ODD = [Thing(), Thing, len, lambda: 1, Thing().method, np, nisa.engine.dma, nl.psum, nisa.dge_mode.none, [Thing()]]
+SHOWN = re.compile(r"<[^<>]*(?: at 0x|: \d+>|class |object|function |module |method )")
+"""How Python shows what has no text of its own, and members of enumerations."""
+
+
+@pytest.mark.parametrize("mnemonic", sorted(_catalogue.instructions()))
+def test_no_message_shows_what_python_says_of_objects(mnemonic):
+    """Each operand and parameter in turn as something that it cannot be; addresses would be others in each run, too."""
+    call, chip = examples(mnemonic).calls[0], load_chip("trn3")
+    refused = 0
+    for place, entry in enumerate(dataclasses.fields(_catalogue.instructions()[mnemonic].instruction)):
+        for odd in (ODD[place % len(ODD)], ODD[(place + 3) % len(ODD)], ODD[(place + 6) % len(ODD)]):
+            error = attempt(call.but(**{entry.name: odd}), chip).error
+            refused += error is not None
+            assert error is None or not SHOWN.search(str(error))
+    assert refused
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_objects_in_messages_have_names(odd):
+    text = str(IllegalOperand(f"dst is {odd!r}", numbers=(f"of {odd!r}",), advice="a < b > c"))
+    assert not SHOWN.search(text)
+    assert text.endswith("a < b > c")
+
+
+def test_enumerations_show_as_kernels_write_them():
+    assert repr(nisa.engine.gpsimd) == "nisa.engine.gpsimd"
+    assert repr(nl.shared_hbm) == "nl.shared_hbm"
+    kinds = (nisa.dge_mode, nisa.oob_mode, nisa.reduce_cmd, nisa.dma_engine, nisa.matmul_perf_mode, nisa.engine)
+    for member in (member for kind in kinds for member in kind):
+        assert eval(repr(member), {"nisa": nisa}) is member

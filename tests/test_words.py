@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neurosim
-from neurosim.errors import IllegalOperand, OutOfBounds, Uninitialized
+from neurosim.errors import IllegalOperand, OutOfBounds, Uninitialized, UnwrittenOutput
 
 X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
 MODES, ENGINES = nisa.dge_mode, nisa.engine
@@ -150,9 +150,61 @@ def test_an_unknown_partial_output_is_refused_though_another_is_unwritten():
         nisa.dma_copy(dst=out[:64], src=x[:64])
         return out
 
-    with pytest.raises(IllegalOperand, match="partial_outputs names 'out', which it does not return") as caught:
+    with pytest.raises(IllegalOperand, match="partial_outputs names 'outs', which it does not return") as caught:
+        neurosim.simulate(kernel, partial_outputs=["outs"])(X)
+    assert "it returns out, output, x" in str(caught.value)
+
+
+def halves(x):
+    first = nl.ndarray(x.shape, nl.float32, nl.shared_hbm)
+    second = nl.ndarray(x.shape, nl.float32, nl.shared_hbm, name="other")
+    for out in (first, second):
+        nisa.dma_copy(dst=out[:64], src=x[:64])
+    return {"a": first, "b": [second]}
+
+
+@pytest.mark.parametrize(
+    "names", [["first", "second"], ["first", "other"], ["output['a']", "second"], ["output['a']", "output['b'][0]"]]
+)
+def test_partial_outputs_by_the_names_that_the_kernel_has(names):
+    for launch in range(2):
+        result = neurosim.simulate(halves, partial_outputs=names)(X)
+        assert result.replayed == bool(launch)
+        for each in (result.outputs["a"], *result.outputs["b"]):
+            np.testing.assert_array_equal(each[:64], X[:64])
+            np.testing.assert_array_equal(each[64:], 0)
+    with pytest.raises(UnwrittenOutput, match="second|other"):
+        neurosim.simulate(halves, partial_outputs=names[:1])(X)
+
+
+def test_a_name_of_several_outputs_names_none():
+    def kernel(x):
+        outs = []
+        for _ in range(2):
+            out = nl.ndarray(x.shape, nl.float32, nl.shared_hbm)
+            nisa.dma_copy(dst=out[:64], src=x[:64])
+            outs.append(out)
+        return outs
+
+    with pytest.raises(IllegalOperand, match=r"names 'out', which 2 outputs are called(.*\n)+.*output\[0\]"):
         neurosim.simulate(kernel, partial_outputs=["out"])(X)
-    assert "it returns output" in str(caught.value)
+
+
+@pytest.mark.parametrize("chip", ["trn1", "trn2"])
+def test_advice_quotes_the_pace_of_queues_that_the_chip_has(chip):
+    def kernel(x):
+        out = nl.ndarray(x.shape, nl.float32, nl.shared_hbm)
+        mode = MODES.hwdge if chip == "trn2" else MODES.swdge
+        for row in range(128):
+            tile = nl.ndarray((1, 64), nl.float32, nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[row : row + 1], dge_mode=mode)
+            nisa.dma_copy(dst=out[row : row + 1], src=tile, dge_mode=mode)
+        return out
+
+    found = [each.text for each in neurosim.profile(kernel, chip, values=False)(X).advice() if each.rule == "dma_issue"]
+    assert found
+    assert ("a queue of a hardware engine takes one in" in found[0]) == (chip == "trn2")
+    assert "in 0" not in found[0]
 
 
 @pytest.mark.parametrize(("start", "advice"), [(0, "take 64 elements at most"), (32, "use min() for the last tile")])

@@ -37,12 +37,14 @@ def dma_issue(case: Case) -> list[Advice]:
     mean_bytes = sum(sizes) / max(len(sizes), 1)
     small = 2 * sum(size <= SMALL_BYTES for size in sizes) >= len(sizes)
     found = case.places(case.ops_of(np.unique(parts["record"]).astype(np.int64)))
-    interval = units.time(case.timeline.chip.dma.hwdge_interval_ns * 1000)
+    interval_ps = case.timeline.chip.dma.hwdge_interval_ns * 1000
+    by_hardware = any(each.generation == "hwdge" for each in moved)
+    pace = f", and a queue of a hardware engine takes one in {units.time(interval_ps)}" if by_hardware else ""
     more = "Move more bytes with each, and trigger them" if small else "Trigger them"
     text = (
         f"For {case.percent(waited_ps)} of the time the kernel waits until DMAs are issued ({where(found)}): there are "
-        f"{len(moved)} of {units.binary(mean_bytes)} in the mean, and a queue of a hardware engine takes one in "
-        f"{interval}. {more} from several engines, which have queues of their own: "
+        f"{len(moved)} of {units.binary(mean_bytes)} in the mean{pace}. "
+        f"{more} from several engines, which have queues of their own: "
         f"{_TRIGGERS if case.timeline.chip.generation >= 3 else _TRIGGERS_BEFORE_V3}."
     )
     figures = {"waited_ps": waited_ps, "dmas": len(moved), "mean_bytes": mean_bytes}

@@ -5,6 +5,7 @@ Source: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py`` (``reduce_cmd``, ``dge_m
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -13,6 +14,10 @@ class Mode(Enum):
     """An enumeration of parameters: hashed by identity, since records hash their parameters."""
 
     __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        return f"nisa.{kind}.{self.name}"
 
 
 class ReduceCmd(Mode):

@@ -21,7 +21,7 @@ from neurosim.launch.arrays import kind_of, like, to_numpy
 from neurosim.launch.objects import fields_of, with_fields
 from neurosim.launch.specs import Spec
 from neurosim.memory import WRITTEN, Mask, array_bytes
-from neurosim.record.naming import default_name
+from neurosim.record.naming import default_name, variable
 from neurosim.versions import NKI_0_3
 from neurosim.view import NkiTensor, whole
 from neurosim.views.unusable import UnusableTensor
@@ -185,9 +185,9 @@ def outputs(
 ) -> Any:
     """Return ``returned`` with arrays of the library ``kind`` (specs, without values) in place of tensors.
 
-    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``; arguments that are written in place by
-    their own names) may have bytes that nobody wrote: never stored, or copied from where nobody had written. These are
-    0. None may be computed from such bytes.
+    Outputs named in ``partial`` (``output``, ``output[1]``, ``output['key']``, or what the kernel's source calls them;
+    arguments that are written in place by their own names) may have bytes that nobody wrote: never stored, or copied
+    from where nobody had written. These are 0. None may be computed from such bytes.
     Where ``partial`` says ``takes_copies = False``, bytes that were never stored alone.
     ``wider`` gives arrays of what is known of a tensor beyond its bytes.
 
@@ -201,13 +201,7 @@ def outputs(
     for allocation in kernel.inputs:
         if not allocation.storage.borrowed and allocation.storage.id not in collector.open:
             collector.check_input(whole(allocation))
-    unknown = sorted((path for path in partial if path not in collector.paths), key=str)
-    if unknown:
-        raise IllegalOperand(
-            f"{name}: partial_outputs names {unknown[0]!r}, which it does not return",
-            numbers=("it returns " + (", ".join(sorted(collector.paths)) or "no tensor"),),
-            advice="name one of these",
-        )
+    collector.check_names()
     for problem in collector.problems:
         if isinstance(problem, UnwrittenOutput):
             problem.outputs = collected
@@ -270,10 +264,11 @@ class _Collector:
         wider: Callable[[NkiTensor], Array | None] | None,
     ) -> None:
         self.problems: list[NeurosimError] = []
-        self.paths: set[str] = set()
+        self.called: dict[str, set[int]] = {}  # storages by what ``partial`` may call them
         self.open: set[int] = set()  # storages of outputs that may have bytes which nobody wrote
         self._within: list[Any] = []
         self._kernel, self._name, self._kind, self._partial, self._wider = kernel, name, kind, partial, wider
+        self._asked = [path for path in partial if isinstance(path, str)]
         self._takes_copies: bool = getattr(partial, "takes_copies", True)
 
     def collect(self, value: Any, path: str) -> Any:
@@ -294,9 +289,33 @@ class _Collector:
         finally:
             self._within.pop()
 
+    def _is_named(self, tensor: NkiTensor, path: str) -> bool:
+        """Return whether ``partial`` names an output: by its place, its name, or its variable in the kernel."""
+        number, program = tensor.allocation.storage.id, self._kernel.program
+        called = [path]
+        if self._asked:
+            made_up = tensor.name == default_name(tensor.allocation.memory, tensor.allocation.index)
+            of_source = variable(program.stacks[program.storages[number].stack])
+            called += [each for each in ("" if made_up else tensor.name, of_source) if each]
+        for each in called:
+            self.called.setdefault(each, set()).add(number)
+        return path in self._partial or any(each in self._asked for each in called)
+
+    def check_names(self) -> None:
+        """Raise IllegalOperand for a name in ``partial`` that no output has, or several."""
+        for each in sorted(self._partial, key=str):
+            count = len(self.called.get(each, ()))
+            if count != 1:
+                what = "which it does not return" if not count else f"which {count} outputs are called"
+                raise IllegalOperand(
+                    f"{self._name}: partial_outputs names {each!r}, {what}",
+                    numbers=("it returns " + (", ".join(sorted(self.called)) or "no tensor"),),
+                    advice="name one of these" if not count else "name them by their places, such as output[0]",
+                )
+
     def check_input(self, tensor: NkiTensor) -> None:
         """Note what is wrong with an input that the kernel wrote: bytes that come of memory which nobody wrote."""
-        self.paths.add(tensor.name)
+        self.called.setdefault(tensor.name, set()).add(tensor.allocation.storage.id)
         storage = tensor.allocation.storage
         unwritten, origin = storage.unwritten(tensor), storage.travelled(tensor)
         if unwritten is None or origin is None:
@@ -332,12 +351,12 @@ class _Collector:
                 where=tensor.allocation.where,
                 advice="allocate it with buffer=nl.shared_hbm: since NKI 0.3 an output in nl.hbm does not compile",
             )
-        self.paths.add(path)
+        is_named = self._is_named(tensor, path)
         _name_output(tensor, self._kernel, path)
         storage = tensor.allocation.storage
         unwritten = storage.unwritten(tensor)
         may_be_open = not storage.is_computed(tensor) if self._takes_copies else storage.travelled(tensor) is None
-        is_open = unwritten is not None and may_be_open and path in self._partial
+        is_open = unwritten is not None and may_be_open and is_named
         if unwritten is not None and not is_open:
             self.problems.append(_unwritten(tensor, unwritten, self._name, path, self._kernel.grid.cores))
         if is_open:

@@ -364,7 +364,7 @@ def by_index(x):
         (lambda: neurosim.simulate(doubled, values=3), "values=3"),
         (lambda: neurosim.simulate(doubled, partial_outputs=3), "partial_outputs=3"),
         (lambda: neurosim.simulate(doubled, partial_outputs=["nope"])(ONES), "names 'nope', which it does not return"),
-        (lambda: neurosim.simulate(doubled, partial_outputs="out")(ONES), "names 'out', which it does not return"),
+        (lambda: neurosim.simulate(doubled, partial_outputs="tile")(ONES), "names 'tile', which it does not return"),
         (lambda: neurosim.simulate(by_index)(ONES), "known at run time only"),
         (lambda: neurosim.simulate(holding_itself)(ONES), r"output\[1\] is a list that holds itself"),
         (
