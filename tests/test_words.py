@@ -152,7 +152,7 @@ def test_an_unknown_partial_output_is_refused_though_another_is_unwritten():
 
     with pytest.raises(IllegalOperand, match="partial_outputs names 'outs', which it does not return") as caught:
         neurosim.simulate(kernel, partial_outputs=["outs"])(X)
-    assert "it returns out, output, x" in str(caught.value)
+    assert "it returns out, output" in str(caught.value)
 
 
 def halves(x):
@@ -173,7 +173,7 @@ def test_partial_outputs_by_the_names_that_the_kernel_has(names):
         for each in (result.outputs["a"], *result.outputs["b"]):
             np.testing.assert_array_equal(each[:64], X[:64])
             np.testing.assert_array_equal(each[64:], 0)
-    with pytest.raises(UnwrittenOutput, match="second|other"):
+    with pytest.raises(UnwrittenOutput, match=r"second|other"):
         neurosim.simulate(halves, partial_outputs=names[:1])(X)
 
 

@@ -291,14 +291,12 @@ class _Collector:
 
     def _is_named(self, tensor: NkiTensor, path: str) -> bool:
         """Return whether ``partial`` names an output: by its place, its name, or its variable in the kernel."""
-        number, program = tensor.allocation.storage.id, self._kernel.program
-        called = [path]
+        allocation, called = tensor.allocation, [path]
         if self._asked:
-            made_up = tensor.name == default_name(tensor.allocation.memory, tensor.allocation.index)
-            of_source = variable(program.stacks[program.storages[number].stack])
-            called += [each for each in ("" if made_up else tensor.name, of_source) if each]
+            made_up = tensor.name == default_name(allocation.memory, allocation.index)
+            called += [each for each in ("" if made_up else tensor.name, variable(allocation.frames)) if each]
         for each in called:
-            self.called.setdefault(each, set()).add(number)
+            self.called.setdefault(each, set()).add(allocation.storage.id)
         return path in self._partial or any(each in self._asked for each in called)
 
     def check_names(self) -> None:

@@ -214,9 +214,9 @@ class Tape:
             row_bytes = self._chip.sbuf.partition_bytes if info.memory is Memory.sbuf else psum_bytes(self._chip)
         storage = Storage(info.memory, info.partitions, row_bytes, info.dtype.size_bytes)
         storage.id, storage.is_plane = number, number in self._planes and info.memory is Memory.psum
-        role = "input" if info.role == "input" else "tile"
+        role, frames = "input" if info.role == "input" else "tile", self._program.stacks[info.stack]
         return Allocation(
-            storage, info.name, info.shape, info.dtype, info.memory, 0, 0, row_bytes, 0, (), number + 1, role
+            storage, info.name, info.shape, info.dtype, info.memory, 0, 0, row_bytes, 0, frames, number + 1, role
         )
 
     def _home(self, storage: int, pattern: Pattern) -> Allocation:
