@@ -17,7 +17,7 @@ from neurosim.engines import Memory
 from neurosim.errors import NeurosimError
 from neurosim.execution.operands import Operand
 from neurosim.manual.calls import Call, Tile, declaration, examples, operands, say
-from neurosim.manual.refusals import Refusal, Rule, refusals, taken
+from neurosim.manual.refusals import Refusal, Rule, refusals, rule_at, taken
 from neurosim.manual.trials import attempt, chips
 from neurosim.nki import _catalogue, isa
 from neurosim.program import Access
@@ -276,12 +276,17 @@ def _called(call: Call) -> str:
 def _differences(refusal: Refusal) -> tuple[str, str, str]:
     """Return which legal call a refused one was, how it differs, and the chips that refuse it."""
     changes = ", ".join(f"{name}={say(value, refusal.call.dtype)}" for name, value in refusal.changes.items())
-    kind = type(refusal.error)  # another chip may refuse the call too, for what is not built yet
-    refusing = [chip.name for chip in chips().values() if type(attempt(refusal.call, chip).error) is kind]
+    refusing = [chip.name for chip in chips().values() if _is_refused(refusal, chip)]
     base = next(call for call in examples(refusal.call.mnemonic).calls if call.label == refusal.call.label)
     as_it_stands = "nothing" if refusal.call.dtype == base.dtype else f"tiles in {refusal.call.dtype}"
     changed = f"`{changes}`" if changes else as_it_stands
     return _called(refusal.call), changed, "all" if len(refusing) == len(chips()) else ", ".join(refusing)
+
+
+def _is_refused(refusal: Refusal, chip: Chip) -> bool:
+    """Return whether a chip refuses the call for the same reason; it may do so for another one."""
+    outcome = attempt(refusal.call, chip)
+    return type(outcome.error) is type(refusal.error) and rule_at(outcome.broken) == refusal.rule
 
 
 def _dtypes(mnemonic: str) -> str:
