@@ -139,6 +139,6 @@ def run(work: int, kernel: Any, function: Callable[..., None], *arguments: Any) 
         function: whose bits must not depend on the number of threads.
         arguments: of the function, behind the threads.
     """
-    if not _pool.serial_runs:
+    if work >= _PARALLEL_MIN and not _pool.serial_runs:  # small products are many, and never parallel
         _pool.learn_ns = _LEARN_NS if INTERPRETED or is_loaded(kernel) or is_on_disk(kernel) else _COMPILE_NS
     _pool.run(work, function, arguments)

@@ -106,6 +106,17 @@ def test_compiling_for_threads_has_to_pay(monkeypatch: pytest.MonkeyPatch, on_di
     assert clock.calls == ["one"] * (2 if on_disk else 5) + ["many"] * (5 if on_disk else 2)
 
 
+def test_small_work_asks_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(pool, "_pool", pool._Pool())
+    monkeypatch.setattr(pool, "INTERPRETED", False)
+    monkeypatch.setattr(pool, "is_loaded", asked.append)
+    monkeypatch.setattr(pool, "is_on_disk", asked.append)
+    for work in (10, 10, 10**7):
+        pool.run(work, "kernel", lambda threads: None)
+    assert asked == ["kernel", "kernel"]  # once, of the large one
+
+
 def test_threads_go_on_where_they_pay_on_a_slower_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=4)
     for _ in range(5):
