@@ -370,7 +370,7 @@ class Kernel:
         stack = self.stack()
         plane = self._planes.get(memory)
         if plane is None:
-            plane = self._planes[memory] = Storage(memory, partitions, capacity, 1)
+            plane = self._planes[memory] = Storage(memory, partitions, capacity, 2)
             plane.is_plane = True
             info = StorageInfo(
                 f"{memory.label} plane", memory, (partitions, 0), dtypes.uint8, partitions, 0, stack, "plane"

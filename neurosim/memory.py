@@ -176,6 +176,8 @@ class Storage:
         """Keep a state per byte from now on."""
         if self._shadow is not None:
             self._shadow = np.repeat(self._shadow, self._granule)
+        if self._owners is not None:
+            self._owners = np.repeat(self._owners, self._granule)
         self._granule = 1
 
     def states(self, tensor: NkiTensor) -> Bytes:
@@ -191,7 +193,8 @@ class Storage:
         states = self.states(tensor)
         if not tensor.allocation.is_planed or self._owners is None:
             return states
-        return np.where(tensor.over(self._owners, 1) == tensor.allocation.index, states, np.uint8(UNWRITTEN))
+        mine = self.owners(tensor) == tensor.allocation.index
+        return states if mine.all() else np.where(mine, states, np.uint8(UNWRITTEN))
 
     def unwritten(self, tensor: NkiTensor) -> Mask | None:
         """Return which elements of ``tensor`` have unwritten bytes, or None when all are written."""
@@ -284,10 +287,12 @@ class Storage:
             self.state, self._shadow = state, None
 
     def owners(self, tensor: NkiTensor) -> npt.NDArray[np.uint32]:
-        """Return the number of the tensor that wrote each byte under ``tensor`` last, 0 for none."""
+        """Return the number of the tensor that wrote each granule under ``tensor`` last, 0 for none; as states are."""
+        if not tensor.aligned_to(self._granule):
+            self._split()
         if self._owners is None:
-            self._owners = np.zeros(self.size_bytes, np.uint32)
-        return tensor.over(self._owners, 1)
+            self._owners = np.zeros(self.size_bytes // self._granule, np.uint32)
+        return tensor.over(self._owners, self._granule)
 
     def own(self, tensor: NkiTensor, owner: int, only: Mask | None = None) -> None:
         """Remember which tensor wrote the bytes of a plane last; with ``only`` (its shape), of these elements."""
@@ -301,8 +306,11 @@ class Storage:
         """Return for each element which other tensor wrote it last, 0 where none did, or None where none wrote any."""
         if self._owners is None:
             return None
-        owners = tensor.over(self._owners, 1)
-        foreign = np.where(owners == owner, np.uint32(0), owners)
+        owners = self.owners(tensor)
+        mine = owners == owner
+        if mine.all():
+            return None
+        foreign = np.where(mine, np.uint32(0), owners)
         if not foreign.any():
             return None
         return foreign.max(axis=-1) if foreign.ndim > len(tensor.shape) else foreign

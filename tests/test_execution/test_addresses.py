@@ -272,3 +272,21 @@ def test_addressed_tensors_reserve_what_they_cover_and_not_what_lies_below():
         return store(high)
 
     assert (run(kernel) == 1).all()
+
+
+@pytest.mark.parametrize("odd", [0, 1, 63])
+def test_one_byte_of_another_tensor_is_seen(odd):
+    """Bytes are told apart, though wider elements came first: a byte in one partition spoils just that element."""
+
+    def kernel(element):
+        wide = addressed((4, 32), (0, 2), nl.bfloat16, name="wide")
+        nisa.memset(dst=wide, value=1.0)
+        narrow = addressed((1, 1), (0, 2 + odd), nl.uint8, name="narrow")
+        nisa.memset(dst=narrow, value=0)
+        return store(wide[:, element : element + 1])
+
+    spoilt = odd // 2
+    with pytest.raises(Uninitialized, match="overwritten through narrow"):
+        run(kernel, spoilt)
+    other = (spoilt + 1) % 32
+    np.testing.assert_array_equal(run(kernel, other).astype(F), np.ones((4, 1), F))
