@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from neurosim.dtypes import DType, bfloat16, float32
+from neurosim.dtypes import DType, float32
 from neurosim.engines import Engine, Memory
 from neurosim.execution.registers import RANDOM, generator
 from neurosim.memory import WRITTEN, Mask
@@ -307,14 +307,13 @@ def is_direct(tensor: NkiTensor) -> bool:
 
 def rows_of(tensor: NkiTensor) -> Rows | None:
     """Return a tile as the tensor engine's arithmetic takes it without a look at an array; None of most others."""
-    dtype, shape, steps = tensor.dtype, tensor.shape, tensor.steps
-    coded = dtype == bfloat16
-    if len(shape) != 2 or steps[1] != 1 or tensor.partition_axis or not (coded or dtype == float32):
+    laid, shape = tensor.family.rows, tensor.shape
+    if laid is None or len(shape) != 2:
         return None
-    storage, size = tensor.allocation.storage, dtype.size_bytes
+    size, step, coded = laid
+    storage = tensor.allocation.storage
     start, wrong = divmod(tensor.start_partition * storage.row_bytes + tensor.offset_bytes, size)
-    step, rest = divmod(steps[0] * storage.row_bytes, size)
-    if wrong or rest or step < shape[1] or storage.borrowed or tensor.is_indirect():
+    if wrong or step < shape[1] or storage.borrowed:
         return None
     return Rows(storage.buffer, start, step, coded, shape)
 

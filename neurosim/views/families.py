@@ -7,12 +7,10 @@ one spot have the same pattern.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from neurosim.dtypes import DType, bfloat16, float32
 from neurosim.engines import Memory
-
-if TYPE_CHECKING:
-    from neurosim.dtypes import DType
 
 
 class Family:
@@ -20,12 +18,14 @@ class Family:
 
     Attributes:
         weight: what a byte of the beginning counts for in a view's ``spot``: in PSUM signatures tell places apart.
+        rows: of plain tiles of bfloat16 and float32 bytes of an element, elements from one partition to the next, and
+            whether it is bfloat16; None of all others.
     """
 
-    __slots__ = ("weight",)
+    __slots__ = ("rows", "weight")
 
-    def __init__(self, weight: int) -> None:
-        self.weight = weight
+    def __init__(self, weight: int, rows: tuple[int, int, bool] | None = None) -> None:
+        self.weight, self.rows = weight, rows
 
 
 ALONE: Final = Family(0)
@@ -37,4 +37,8 @@ _PARTITIONS: Final = 1 << 8
 @lru_cache(maxsize=1 << 14)  # a family that is made again is another one, and its next call is looked at closely
 def family_of(memory: Memory, dtype: DType, steps: tuple[int, ...], partition_axis: int, row_bytes: int) -> Family:
     """Return the family of such views."""
-    return Family(_PARTITIONS if memory is Memory.psum else 0)
+    rows = None
+    if partition_axis == 0 and len(steps) == 2 and steps[1] == 1 and dtype in (bfloat16, float32):
+        step, rest = divmod(steps[0] * row_bytes, dtype.size_bytes)
+        rows = None if rest else (dtype.size_bytes, step, dtype == bfloat16)
+    return Family(_PARTITIONS if memory is Memory.psum else 0, rows)
