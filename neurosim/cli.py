@@ -138,7 +138,7 @@ def run(
     """Run a Python script with neurosim standing in for nki."""
     if nki_version is not None:
         os.environ[ENVIRONMENT] = str(nki_version_of(nki_version))
-    if not script.is_file():
+    if not os.path.isfile(script):
         raise ConfigurationError(
             f"there is no file {script}", advice="check the path; it is taken from the folder that the command runs in"
         )

@@ -56,7 +56,7 @@ def load_chip(chip: str | Path | Chip | None = None) -> Chip:
     if name in available():
         return _packaged(name)
     path = Path(str(chip))
-    if path.suffix == ".toml" and path.is_file():
+    if path.suffix == ".toml" and os.path.isfile(path):
         return load_device(path, folder())
     if path.suffix == ".toml":
         raise ConfigurationError(

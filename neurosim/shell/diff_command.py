@@ -62,7 +62,7 @@ class Inputs(NamedTuple):
 def _is_file(target: str) -> bool:
     """Whether a word names a run that a file holds: not FILE:KERNEL, and no file of Python."""
     path = Path(target)
-    return path.suffix != ".py" and (path.exists() or ":" not in target)
+    return path.suffix != ".py" and (os.path.exists(path) or ":" not in target)
 
 
 def _side(target: str, inputs: Inputs, options: dict[str, Any]) -> Side:

@@ -304,6 +304,8 @@ def result_places(result: neurosim.Result, record: int) -> str:
         ({"lines": ["tention.py"]}, "no instruction comes from tention.py"),
         ({"first_ps": 5, "last_ps": 5}, "no time from 5 to 5 ps"),
         ({"first_ps": -1}, "no time from -1"),
+        ({"first_ps": 1 << 62}, "no time from 4611686018427387904 to None"),
+        ({"last_ps": 10**26}, "no time from 0 to 1"),
     ],
 )
 def test_options_that_leave_nothing(

@@ -77,6 +77,10 @@ def runs(kernel: str, *arguments: str) -> list[tuple[str, ...]]:
 CASES = [
     *((words, "there is no file missing.py") for words in runs("missing.py:double", ARRAY)),
     (("run", "missing.py"), "there is no file missing.py"),
+    (("run", "long" * 100), "there is no file longlong"),
+    (("profile", f"{'long' * 100}:k"), "there is no file longlong"),
+    (("profile", "k.py:double", ARRAY, "--json", "long" * 100), "cannot write longlong"),
+    (("chips", f"{'long' * 100}.toml"), "there is no device file longlong"),
     (("check", "missing.py"), "missing.py: No such file"),
     *((words, "k.py has no kernel triple") for words in runs("k.py:triple", ARRAY)),
     (("check", "k.py:triple"), "k.py has no kernel triple"),
