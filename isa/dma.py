@@ -11,7 +11,7 @@ from neurosim.chip import Chip
 from neurosim.datapath.modes import DgeMode, OobMode, member
 from neurosim.datapath.rules import Broken, same_format, to_one_size
 from neurosim.datapath.streams import transfer
-from neurosim.engines import HBM, Engine, Memory
+from neurosim.engines import DESCRIPTOR_TRIGGERS, HBM, Engine, Memory
 from neurosim.errors import Unsupported
 from neurosim.execution.lanes import Lanes
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
@@ -19,7 +19,6 @@ from neurosim.versions import NKI_0_3
 from neurosim.views.indirect import IndirectTensor
 from neurosim.work import Work
 
-_TRIGGERS = (Engine.sync, Engine.scalar)
 _WHO_TRIGGERS = (
     "pass engine=nisa.engine.sync or engine=nisa.engine.scalar with dge_mode=nisa.dge_mode.hwdge; GpSimd triggers "
     "without engine=: with dge_mode=nisa.dge_mode.swdge, and whatever converts or gathers"
@@ -101,7 +100,7 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
                 (f"chip {chip.name}",),
                 "leave engine= out: GpSimd triggers with dge_mode=nisa.dge_mode.swdge",
             )
-        if self.engine not in _TRIGGERS:
+        if self.engine not in DESCRIPTOR_TRIGGERS:
             yield Broken(f"{asked} cannot trigger hardware descriptors, which engine= is for", (), _WHO_TRIGGERS)
         if self.dge_mode is not DgeMode.hwdge:
             yield Broken(f"{asked} without dge_mode.hwdge", (), _WHO_TRIGGERS)
@@ -154,7 +153,7 @@ class DmaCopy(Instruction, mnemonic="dma_copy", engines=(Engine.sync, Engine.sca
         if self.dge_mode is DgeMode.swdge or self._gathers() or converts:
             return Engine.gpsimd, frozenset({Engine.gpsimd})
         if self.dge_mode is DgeMode.hwdge:
-            return Engine.sync, frozenset({Engine.sync, Engine.scalar})
+            return Engine.sync, frozenset(DESCRIPTOR_TRIGGERS)
         is_old = self.nki_version < NKI_0_3 and is_new
         if self.dge_mode is DgeMode.unknown and (is_store or is_old):
             return Engine.gpsimd, frozenset(self.engines)
