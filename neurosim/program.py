@@ -252,7 +252,8 @@ class Program:
         return made
 
     def __len__(self) -> int:
-        return len(self.__dict__["signature_ids"]) + len(self.rows)
+        with _SETTLING:  # rows that another thread is moving are in both
+            return len(self.__dict__["signature_ids"]) + len(self.rows)
 
     def append(
         self, signature: int, slots: list[int], stack: int, core: int = 0, block: int = -1, trip: int = -1

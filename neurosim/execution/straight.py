@@ -75,7 +75,8 @@ class Functions:
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks and debuggers
         exec(compile(text, file, "exec"), self._names)
         made = self._names[cls.mnemonic]
-        self.call.__code__, self.call.__defaults__ = made.__code__, made.__defaults__
+        self.call.__defaults__ = made.__defaults__  # first: another thread may call in between
+        self.call.__code__ = made.__code__
 
     def _globals(self) -> dict[str, Any]:
         cls = self._cls

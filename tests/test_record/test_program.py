@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
@@ -196,3 +198,21 @@ def test_recording_without_values_gives_the_same_program():
     assert list(bare) == list(full)
     assert bare.storages == full.storages
     assert bare.stacks == full.stacks
+
+
+def test_length_while_another_thread_moves_rows():
+    """Rows are in the columns before they are gone from where they waited: none is counted twice."""
+    program = Program("trn2", 3)
+    lengths = []
+
+    class Rows(list):
+        def __delitem__(self, place):
+            reader.start()
+            reader.join(0.1)
+            super().__delitem__(place)
+
+    reader = threading.Thread(target=lambda: lengths.append(len(program)))
+    program.rows = Rows([(0, 0, 0, -1, -1), (0, 0, 0, -1, -1)])
+    program.settle()
+    reader.join()
+    assert lengths == [2]
