@@ -99,7 +99,7 @@ def place_text(stack: tuple[Frame, ...]) -> str:
 
 def _is_absent(value: Any) -> bool:
     """Whether a parameter was left out: NKI's words for that are None, ``()`` and ``unknown``."""
-    return value is None or value == () or value_text(value) == "unknown"
+    return value is None or (isinstance(value, tuple) and not value) or value_text(value) == "unknown"
 
 
 def _fixed_text(signature: Signature) -> list[tuple[str, str]]:

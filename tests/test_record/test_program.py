@@ -216,3 +216,15 @@ def test_length_while_another_thread_moves_rows():
     program.settle()
     reader.join()
     assert lengths == [2]
+
+
+def test_listing_of_a_numpy_number():
+    def kernel():
+        tile = nl.ndarray((1, 4), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=tile, value=1.0)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=np.float32(1.5))
+        out = nl.ndarray((1, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    assert "operand0=1.5" in neurosim.simulate(kernel)().program.listing()
