@@ -289,14 +289,18 @@ class _Collector:
         finally:
             self._within.pop()
 
-    def _is_named(self, tensor: NkiTensor, path: str) -> bool:
-        """Return whether ``partial`` names an output: by its place, its name, or its variable in the kernel."""
+    def _names(self, tensor: NkiTensor, path: str) -> list[str]:
+        """Return what ``partial`` may call an output: its place, its name, or its variable in the kernel."""
         allocation, called = tensor.allocation, [path]
         if self._asked:
             made_up = tensor.name == default_name(allocation.memory, allocation.index)
             called += [each for each in ("" if made_up else tensor.name, variable(allocation.frames)) if each]
         for each in called:
             self.called.setdefault(each, set()).add(allocation.storage.id)
+        return called
+
+    def _is_named(self, path: str, called: list[str]) -> bool:
+        """Return whether ``partial`` names an output; kernels of NKI 0.1 note who is asked for."""
         return path in self._partial or any(each in self._asked for each in called)
 
     def check_names(self) -> None:
@@ -349,12 +353,12 @@ class _Collector:
                 where=tensor.allocation.where,
                 advice="allocate it with buffer=nl.shared_hbm: since NKI 0.3 an output in nl.hbm does not compile",
             )
-        is_named = self._is_named(tensor, path)
+        called = self._names(tensor, path)
         _name_output(tensor, self._kernel, path)
         storage = tensor.allocation.storage
         unwritten = storage.unwritten(tensor)
         may_be_open = not storage.is_computed(tensor) if self._takes_copies else storage.travelled(tensor) is None
-        is_open = unwritten is not None and may_be_open and is_named
+        is_open = unwritten is not None and may_be_open and self._is_named(path, called)
         if unwritten is not None and not is_open:
             self.problems.append(_unwritten(tensor, unwritten, self._name, path, self._kernel.grid.cores))
         if is_open:
