@@ -87,7 +87,7 @@ def test_every_refused_call_says_which_it_was_and_what_was_changed():
         for which, changed, *_ in rows:
             assert which.removeprefix("| ") in labels
             assert changed
-    assert "| gathered | tiles in float32 | all | stationary is float32" in pages.page("nc_matmul")
+    assert "| gathered | tiles in float32 | trn3 | stationary is float32" in pages.page("nc_matmul")
 
 
 def test_the_table_on_a_terminal():

@@ -34,7 +34,7 @@ CHIP = RESULT.chip
 NAME = "x" * 300
 REFUSED = {
     "sweep of a number": (lambda: neurosim.sweep(3, {"chip": ["trn1"]}), IllegalOperand, "3 is no kernel"),
-    "sweep of int": (lambda: neurosim.sweep(int, {"chip": ["trn1"]}), IllegalOperand, "<class 'int'> is no kernel"),
+    "sweep of int": (lambda: neurosim.sweep(int, {"chip": ["trn1"]}), IllegalOperand, "the class int is no kernel"),
     "store of bytes": (
         lambda: neurosim.sweep(double, {"chip": ["trn1"]}, store=b"x")(X),
         ConfigurationError,

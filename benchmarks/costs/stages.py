@@ -18,7 +18,7 @@ STAGES = {
     "choice of triggers": (schedule, "triggered"),
     "lowering": (schedule, "lower"),
     "dependences, in lowering": (constraints, "dependences"),
-    "scheduling": (schedule, "run"),
+    "scheduling": (schedule, "in_turn"),
     "timelines": (neurosim.timing, "timelines"),
 }
 """By name of a step, the function that takes it, as the module calls it that needs it."""

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from neurosim import tiers
 from neurosim.chip import Chip
 from neurosim.errors import SimulatorBug
 from neurosim.program import Program
+from neurosim.tiers import run as in_turn
 from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.loop import run
 from neurosim.timing.events.tables import Tables
@@ -52,7 +52,7 @@ def schedule(program: Program, chip: Chip, order: str, *, throttle: bool, edit: 
             placement = triggered(executed.program, placed(executed.program, chip))
         edit = edit.of(executed.records)
         cores, tables = lower(executed.program, placement, chip, WINDOWS[order], throttle=throttle, edit=edit)
-        tiers.run(len(tables.records), run, tables)
+        in_turn(len(tables.records), run, tables)
     waiting = np.flatnonzero(tables.records["complete_ps"] < 0)
     if len(waiting):
         record = executed.records[waiting[0]]

@@ -283,7 +283,7 @@ def test_holes():
         ({"reduce_op": "add"}, "reduce_op=nl.add with reduce_cmd.idle"),
         ({"reduce_op": "multiply", "reduce_cmd": cmd.reduce}, "reduce_op=nl.multiply; it must be nl.add or nl.maximum"),
         ({"reduce_cmd": cmd.reset_reduce}, "reduce_op=None; it must be"),
-        ({"reduce_op": "add", "reduce_cmd": cmd.load_reduce}, "reduce_cmd=<ReduceCmd.load_reduce: 4>"),
+        ({"reduce_op": "add", "reduce_cmd": cmd.load_reduce}, "reduce_cmd=nisa.reduce_cmd.load_reduce"),
     ],
 )
 def test_refuses(machine, options, message):

@@ -224,7 +224,7 @@ def test_holes():
         ({"dtype": nl.uint32}, "dst is uint32; it must be float8_e4m3"),
         ({"dtype": nl.bool_}, "dst is bool"),
         ({"res": nl.float32}, "reduce_res with reduce_cmd.idle, which does not reduce"),
-        ({"reduce_cmd": cmd.reset}, "reduce_cmd=<ReduceCmd.reset: 1>"),
+        ({"reduce_cmd": cmd.reset}, "reduce_cmd=nisa.reduce_cmd.reset"),
         ({"reduce_cmd": cmd.reset_reduce, "res": nl.int32}, "reduce_res is int32"),
         ({"reduce_cmd": cmd.reset_reduce, "reduce_init": 1.0}, "reduce_init without reduce_cmd.load_reduce"),
     ],

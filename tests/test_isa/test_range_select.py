@@ -228,8 +228,8 @@ def test_a_hole_in_a_bound_raises_at_once(machine):
         ({"range_start": 2**24}, "positions 16777216 to 16777227 leave the ±2^24"),
         ({"range_start": -(2**24) - 1}, "positions -16777217 to -16777206 leave the ±2^24"),
         ({"reduce_op": nl.minimum}, "reduce_op=nl.minimum; it must be nl.maximum"),
-        ({"reduce_cmd": cmd.load_reduce}, "reduce_cmd=<ReduceCmd.load_reduce: 4>"),
-        ({"reduce_cmd": cmd.reset}, "reduce_cmd=<ReduceCmd.reset: 1>"),
+        ({"reduce_cmd": cmd.load_reduce}, "reduce_cmd=nisa.reduce_cmd.load_reduce"),
+        ({"reduce_cmd": cmd.reset}, "reduce_cmd=nisa.reduce_cmd.reset"),
         ({"reduce_cmd": cmd.idle}, "reduce_res with reduce_cmd.idle, which does not reduce"),
     ],
 )

@@ -256,7 +256,7 @@ def test_a_hole_in_the_predicate_raises_at_once(machine):
             selecting(reduce_cmd=cmd.load_reduce),
             (SHAPE, np.uint8),
             (SHAPE, np.float32),
-            "reduce_cmd=<ReduceCmd.load_reduce: 4>",
+            "reduce_cmd=nisa.reduce_cmd.load_reduce",
         ),
     ],
 )

@@ -247,7 +247,7 @@ def test_a_hole_that_stays_in_the_registers_is_found_there(machine):
             {"reduce_op": "subtract"},
             "reduce_op=nl.subtract; it must be nl.add or nl.multiply or nl.maximum or nl.minimum",
         ),
-        ({"reduce_cmd": cmd.idle}, "reduce_cmd=<ReduceCmd.idle: 0>"),
+        ({"reduce_cmd": cmd.idle}, "reduce_cmd=nisa.reduce_cmd.idle"),
         ({"reduce_cmd": 3}, "reduce_cmd=3"),
         ({"reduce_cmd": cmd.load_reduce}, "reduce_init=None with reduce_cmd.load_reduce"),
         ({"reduce_init": 1.0}, "reduce_init=1.0 with reduce_cmd.reset_reduce"),

@@ -36,7 +36,7 @@ class Bare:
     """Looks like no array at all."""
 
     def __repr__(self):
-        return "<Bare object>"
+        return "bare object"
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
     [
         (lambda a, t: nisa.dma_copy(dst=t, src=a, dst_rmw_op=nl.add), "no operand 'dst_rmw_op'"),
         (lambda a, t: nisa.dma_copy(dst=t, src=nl.zeros(t.shape, t.dtype, nl.psum)), "src is in PSUM"),
-        (lambda a, t: nl.store(a, nl.zeros(t.shape, t.dtype, nl.psum)), "src is in PSUM"),
+        (lambda a, t: nl.store(a, nl.zeros(t.shape, t.dtype, nl.psum)), "in PSUM; it must be in SBUF"),
         (lambda a, t: nisa.dma_copy(dst=t, src=a, dge_mode=9), "dge_mode=9 is not a nisa.dge_mode"),
         (
             lambda a, t: nisa.dma_copy(dst=t.view(nl.int32), src=a, dge_mode=nisa.dge_mode.hwdge),

@@ -129,19 +129,22 @@ def check_space(timeline, chip):
     """At no time do the tiles in SBUF or PSUM take more than there is."""
     program, start_ps, complete_ps = executed(timeline)
     life = lifetimes(program)
+    tiles = life.tiles.tolist()
+    first_write = dict(zip(tiles, life.starts.tolist(), strict=True))
+    size_bytes = dict(zip(tiles, life.sizes_bytes.tolist(), strict=True))
     begins: dict[int, int] = {}
     ends = defaultdict(int)
     for record in program:
         for storage, _ in record.slots:
-            if record.index >= life.first_write.get(storage, len(program)):
+            if record.index >= first_write.get(storage, len(program)):
                 begins[storage] = min(begins.get(storage, int(start_ps[record.index])), int(start_ps[record.index]))
             ends[storage] = max(ends[storage], int(complete_ps[record.index]))
     limits = {Memory.sbuf: chip.sbuf.partition_bytes, Memory.psum: chip.psum.banks * chip.psum.bank_bytes}
     for memory, limit in limits.items():
         events = []
-        for storage in life.first_write:
+        for storage in first_write:
             if program.storages[storage].memory is memory:
-                size = life.size_bytes[storage]
+                size = size_bytes[storage]
                 events += [(begins[storage], 1, size), (ends[storage], 0, -size)]
         in_use = itertools.accumulate(size for _, _, size in sorted(events))
         assert max(in_use, default=0) <= limit
