@@ -114,8 +114,9 @@ def test_functions_of_the_loop_over_events_have_one_signature_each(tmp_path: Pat
     # what is called by compiled code alone shows its signatures only where it is compiled itself
     program = (
         "from neurosim.devices import load_chip; from neurosim.program import Program;"
-        "from neurosim import tiers; from neurosim.timing.events import loop; from neurosim.timing.schedule import schedule;"
-        "tiers.COMPILED_AFTER = -1; chip = load_chip('trn2'); schedule(Program(chip.name, chip.generation), chip, 'compiler', throttle=True);"
+        "from neurosim import tiers; from neurosim.timing.events import loop;"
+        "from neurosim.timing.schedule import schedule; tiers.COMPILED_AFTER = -1;"
+        "chip = load_chip('trn2'); schedule(Program(chip.name, chip.generation), chip, 'compiler', throttle=True);"
         "print([len(f.signatures) for f in vars(loop).values() if hasattr(f, 'py_func')])"
     )
     assert run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout == "[1, 1, 1]\n"
