@@ -296,13 +296,12 @@ class Direct(Lanes):
 
 
 def is_direct(tensor: NkiTensor) -> bool:
-    """Return whether a tensor is float32 [partitions, free elements], one after the other without a gap."""
-    shape, steps, axis = tensor.shape, tensor.steps, tensor.partition_axis
-    if type(tensor) is not NkiTensor or tensor.dtype != float32 or len(shape) != 2 or axis > 0:
+    """Return whether a tensor is a float32 tile [partitions, free elements], one after the other without a gap."""
+    laid, shape = tensor.family.rows, tensor.shape
+    if laid is None or len(shape) != 2:
         return False
-    row_bytes = steps[0] * (tensor.allocation.storage.row_bytes if axis == 0 else float32.size_bytes)
-    in_rows = shape[1] == 1 or steps[1] == 1
-    return in_rows and (shape[0] == 1 or row_bytes == shape[1] * float32.size_bytes)
+    _, step, coded = laid
+    return not coded and (shape[0] == 1 or step == shape[1])
 
 
 def rows_of(tensor: NkiTensor) -> Rows | None:
