@@ -145,6 +145,17 @@ CASES = [
         "SEEN belongs to the file and changes",
         "def kernel(x):\n    SEEN.append(x)\n    return x\n\nSEEN = []",
     ),
+    (
+        Restriction.tensor_attribute,
+        "t[0:4].size_bytes",
+        "def kernel(x):\n    t = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)\n    return t[0:4].size_bytes",
+    ),
+    (Restriction.tensor_attribute, "x.array", "def kernel(x, y):\n    print(x.array(), y.array)\n    return x.shape"),
+    (
+        Restriction.tensor_attribute,
+        "row.lanes",
+        "def kernel(x):\n    y = nl.load(x)\n    row = y.reshape((4, 4)).slice(0, 1, 2)\n    return row.lanes",
+    ),
     (Restriction.value, "a set", "def kernel(x):\n    return {1, 2}"),
     (Restriction.value, "set()", "def kernel(x):\n    return set()"),
     (Restriction.value, "2j", "def kernel(x):\n    return 2j"),
@@ -206,6 +217,18 @@ def test_every_restriction_has_an_example():
 
 def test_what_the_guide_lists_is_fine(tmp_path):
     assert found(tmp_path, HEAD + FINE) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = x.shape, x.dtype, x.strides, x.reshape((2, 8)).ndim, x[0:1].buffer, x.ap, x.__class__",
+        "y = x.shape, x.steps, x.heads",  # some settings, not a tensor
+        "y = nl.load(x)\n    y = settings(y)\n    print(x.shape, y.array)",
+    ],
+)
+def test_what_tensors_have_and_what_is_no_tensor(tmp_path, body):
+    assert found(tmp_path, f"{HEAD}\n@nki.jit\ndef kernel(x):\n    {body}\n    return x\n") == []
 
 
 def test_code_that_no_kernel_uses_is_not_read(tmp_path):

@@ -11,6 +11,7 @@ from neurosim.lint.containers import dictionary_keys
 from neurosim.lint.device_loops import device_loops
 from neurosim.lint.findings import Finding, Restriction
 from neurosim.lint.scope import Definition, Scope, jits, scope_of, used
+from neurosim.lint.tensors import tensors
 from neurosim.spelling import spelt
 
 Found = tuple[ast.AST, str, Restriction]
@@ -106,6 +107,7 @@ def _within(definition: Definition, scope: Scope, strict: bool) -> Iterator[Foun
             yield from _class(node, scope)
     yield from dictionary_keys(definition)
     yield from device_loops(definition, scope.names)
+    yield from tensors(definition, scope.names)
     yield from _legacy(definition, scope)
 
 

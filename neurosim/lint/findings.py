@@ -89,6 +89,11 @@ class Restriction(Enum):
         f"{_GUIDE}, 'Control Flow'",
         "decide with if and assert",
     )
+    tensor_attribute = (
+        "a tensor has it in neurosim, where its elements are known while the kernel runs, and not in NKI",
+        "NKI API reference, nki.language.NkiTensor",
+        "use what NKI documents of tensors: shape, dtype, buffer, strides, views; compute with instructions",
+    )
     legacy = (
         "the old namespace inside kernels is an error since NKI 0.4",
         f"{_MIGRATION}, on neuronxcc.nki (NKI 0.4)",

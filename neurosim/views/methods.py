@@ -68,10 +68,15 @@ _ADVICE: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
+VIEWS: Final = (
+    "permute", "broadcast", "expand_dim", "squeeze_dim", "reshape_dim", "flatten_dims", "reshape", "rearrange", "slice",
+    "select", "vector_select", "ap", "view", "reinterpret_cast", "indirect",
+)  # fmt: skip
+"""What NKI 0.6 documents of ``NkiTensor`` that returns another one."""
+
 DOCUMENTED: Final = (
     "shape", "strides", "offset", "name", "dtype", "buffer", "ndim", "size", "is_contiguous", "get_pattern",
-    "is_indirect", "permute", "broadcast", "expand_dim", "squeeze_dim", "reshape_dim", "flatten_dims", "reshape",
-    "rearrange", "slice", "select", "vector_select", "ap", "view", "reinterpret_cast", "indirect",
+    "is_indirect", *VIEWS,
 )  # fmt: skip
 """What NKI 0.6 documents of ``NkiTensor``."""
 
