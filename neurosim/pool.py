@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from neurosim.jit import INTERPRETED, is_loaded, is_on_disk, numba_threads
+from neurosim.jit import INTERPRETED
 
 _log = logging.getLogger(__name__)
 
@@ -17,6 +18,8 @@ _log = logging.getLogger(__name__)
 _PARALLEL_MIN: Final = 1_000_000
 #: Serial work that comes first: it tells what serial work costs, and the parallel kernel is loaded only where it pays.
 _LEARN_NS: Final = 10_000_000
+#: Serial work that comes before numba is imported for its threads, which takes half a second.
+_IMPORT_NS: Final = 1_000_000_000
 #: Serial work that comes before the parallel kernel is compiled, which takes 5 s, and spares half of the work at best
 #: where there are two cores.
 _COMPILE_NS: Final = 3_000_000_000
@@ -64,6 +67,8 @@ class _Pool:
         return self.size if self.limit is None else min(self.limit, self.size)
 
     def _start(self) -> int:
+        from neurosim.compiling.threads import numba_threads
+
         try:
             size, layer = numba_threads()
         except ValueError as error:
@@ -130,6 +135,19 @@ def limit_threads(count: int | None) -> None:
     _pool.limit = count
 
 
+def _learn_ns(kernel: Any) -> int:
+    """Return how much serial work comes before the parallel kernel."""
+    if INTERPRETED or kernel.is_loaded:
+        return _LEARN_NS
+    if not kernel.is_on_disk():
+        return _COMPILE_NS
+    return _LEARN_NS if _has_numba() else _IMPORT_NS
+
+
+def _has_numba() -> bool:
+    return "numba" in sys.modules
+
+
 def run(work: int, kernel: Any, function: Callable[..., None], *arguments: Any) -> None:
     """Call ``function(threads, *arguments)`` with as many threads as pay.
 
@@ -140,5 +158,5 @@ def run(work: int, kernel: Any, function: Callable[..., None], *arguments: Any) 
         arguments: of the function, behind the threads.
     """
     if work >= _PARALLEL_MIN and not _pool.serial_runs:  # small products are many, and never parallel
-        _pool.learn_ns = _LEARN_NS if INTERPRETED or is_loaded(kernel) or is_on_disk(kernel) else _COMPILE_NS
+        _pool.learn_ns = _learn_ns(kernel)
     _pool.run(work, function, arguments)

@@ -47,13 +47,13 @@ def run(records: int, function: Callable[..., R], *arguments: Any) -> R:
     return found
 
 
-def _pays(records: int, function: Callable[..., Any]) -> bool:
+def _pays(records: int, function: Any) -> bool:
     """Return whether compiled code is worth its while, and count the records if not."""
     if jit.INTERPRETED:
         return False
-    if jit.is_loaded(function):
+    if function.is_loaded:
         return True
-    limit = LOADED_AFTER if jit.is_on_disk(function) else COMPILED_AFTER
+    limit = LOADED_AFTER if function.is_on_disk() else COMPILED_AFTER
     if _done[function] + records > limit:
         return True
     _done[function] += records

@@ -30,9 +30,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim import dtypes, jit, pool
+from neurosim import dtypes, pool
+from neurosim.compiling.blocks import SUM_COLUMNS, SUM_ROWS, packing_kernel, products_kernel
 from neurosim.dtypes import DType
-from neurosim.jit import SUM_COLUMNS, SUM_ROWS, compiled, inlined, parallel, prange, whole_registers
+from neurosim.jit import compiled, inlined, parallel, prange, whole_registers
 from neurosim.numerics import wide
 from neurosim.numerics.convert import widen
 
@@ -113,10 +114,10 @@ def _seen_too(bits: np.uint32, seen: np.uint32, least: np.uint32, most: np.uint3
     return np.uint32(seen | bits), below if below < least else least, magnitude if magnitude > most else most
 
 
-_pack_rows = jit.packing_kernel(SUM_ROWS, coded=False)
-_pack_coded_rows = jit.packing_kernel(SUM_ROWS, coded=True)
-_pack_columns = jit.packing_kernel(SUM_COLUMNS, coded=False)
-_pack_coded_columns = jit.packing_kernel(SUM_COLUMNS, coded=True)
+_pack_rows = packing_kernel(SUM_ROWS, coded=False)
+_pack_coded_rows = packing_kernel(SUM_ROWS, coded=True)
+_pack_columns = packing_kernel(SUM_COLUMNS, coded=False)
+_pack_coded_columns = packing_kernel(SUM_COLUMNS, coded=True)
 
 
 @compiled
@@ -205,8 +206,8 @@ def products_are_exact(left: _Seen, right: _Seen, halved: bool) -> bool:
     return bool((halved or digits + more_digits <= 24) and least + other_least >= -149 and bound <= 128)
 
 
-_multiply_tile = jit.products_kernel(exact=False)
-_multiply_exact_tile = jit.products_kernel(exact=True)
+_multiply_tile = products_kernel(exact=False)
+_multiply_exact_tile = products_kernel(exact=True)
 
 
 @inlined

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.binding
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from neurosim import dtypes, jit
+from neurosim.compiling import blocks, compiler
 from neurosim.dtypes import DType
 from neurosim.numerics import convert, matmul, reference
 
@@ -31,8 +33,8 @@ FORMATS = [
 def seen(values: Any) -> Any:
     """Return what the values are seen to hold."""
     row = np.atleast_2d(np.asarray(values, np.float32))
-    packed = np.empty(row.shape[1] + 4 * jit.SUM_ROWS * matmul._GAP, np.float32)
-    found = matmul._pack(matmul._operand(row, dtypes.float32)[:4], 1, row.shape[1], int(jit.SUM_ROWS), packed)
+    packed = np.empty(row.shape[1] + 4 * blocks.SUM_ROWS * matmul._GAP, np.float32)
+    found = matmul._pack(matmul._operand(row, dtypes.float32)[:4], 1, row.shape[1], int(blocks.SUM_ROWS), packed)
     return tuple(map(np.uint32, found))
 
 
@@ -80,7 +82,7 @@ def test_what_a_fused_result_would_change_is_multiplied_plainly(trap: str) -> No
 @pytest.mark.parametrize("trap", TRAPS)
 def test_the_traps_are_traps(trap: str) -> None:
     left, right = (np.array(side, np.float32) for side in TRAPS[trap])
-    packed = [np.zeros((2, block), np.float32) for block in (jit.SUM_ROWS, jit.SUM_COLUMNS)]
+    packed = [np.zeros((2, block), np.float32) for block in (blocks.SUM_ROWS, blocks.SUM_COLUMNS)]
     packed[0][:, :1], packed[1][:, :1] = left, right
     sums = [np.empty(matmul._SUMS, np.float32) for _ in range(2)]
     for exact in (False, True):
@@ -188,18 +190,18 @@ def test_passes_that_add_nothing_are_left_out_without_a_trace(overwrite: bool) -
 def test_both_kernels_fill_vector_registers() -> None:
     register = "zmm" if FEATURES.get("avx512f") else "ymm"
     for exact in (False, True):
-        kernel = jit.products_kernel(exact)
+        kernel = compiler.intrinsic(blocks.products_kernel(exact))
 
         def run(left: Any, right: Any, sums: Any, kernel: Any = kernel) -> None:
-            kernel(left, 0, right, 0, 128, sums, 0, jit.SUM_COLUMNS, jit.SUM_ROWS, True)
+            kernel(left, 0, right, 0, 128, sums, 0, blocks.SUM_COLUMNS, blocks.SUM_ROWS, True)
 
-        compiled = jit._numba.njit(run)  # kept nowhere: what was found on disk does not show its code
+        compiled = numba.njit(run)  # what was found on disk does not show its code
         arrays = [np.ones(128 * 64, np.float32) for _ in range(2)]
         sums = np.empty(matmul._SUMS, np.float32)
         compiled(*arrays, sums)
-        assert (sums[: jit.SUM_ROWS * jit.SUM_COLUMNS] == 128).all()
+        assert (sums[: blocks.SUM_ROWS * blocks.SUM_COLUMNS] == 128).all()
         lines = [line for line in compiled.inspect_asm(compiled.signatures[0]).splitlines() if register in line]
         counts = [sum(name in line for line in lines) for name in ("vfmadd", "vmulps")]
-        whole = jit.SUM_ROWS * jit.SUM_COLUMNS // jit._LANES
+        whole = blocks.SUM_ROWS * blocks.SUM_COLUMNS // blocks.LANES
         assert counts[exact] == 0
         assert counts[not exact] >= whole

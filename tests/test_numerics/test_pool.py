@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,29 +93,29 @@ def test_threads_go_on_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.calls[-1] == "one"
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
-def test_compiling_for_threads_has_to_pay(monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
+@pytest.mark.parametrize(("on_disk", "imported"), [(False, True), (True, True), (True, False)])
+def test_compiling_for_threads_has_to_pay(monkeypatch: pytest.MonkeyPatch, on_disk: bool, imported: bool) -> None:
     mine, clock = pool._Pool(), Clock(monkeypatch, serial_ms=750, parallel_ms=1)
     mine.serial, mine.size = False, 2
     monkeypatch.setattr(pool, "_pool", mine)
     monkeypatch.setattr(pool, "INTERPRETED", False)
-    monkeypatch.setattr(pool, "is_loaded", lambda _: False)
-    monkeypatch.setattr(pool, "is_on_disk", lambda _: on_disk)
+    monkeypatch.setattr(pool, "_has_numba", lambda: imported)
+    kernel = SimpleNamespace(is_loaded=False, is_on_disk=lambda: on_disk)
     for _ in range(7):
-        pool.run(10**7, None, clock.work)
+        pool.run(10**7, kernel, clock.work)
     # the first run may compile and does not count
-    assert clock.calls == ["one"] * (2 if on_disk else 5) + ["many"] * (5 if on_disk else 2)
+    serial = 5 if not on_disk else 2 if imported else 3
+    assert clock.calls == ["one"] * serial + ["many"] * (7 - serial)
 
 
 def test_small_work_asks_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(pool, "_pool", pool._Pool())
     monkeypatch.setattr(pool, "INTERPRETED", False)
-    monkeypatch.setattr(pool, "is_loaded", asked.append)
-    monkeypatch.setattr(pool, "is_on_disk", asked.append)
+    kernel = SimpleNamespace(is_loaded=False, is_on_disk=lambda: asked.append("disk"))
     for work in (10, 10, 10**7):
-        pool.run(work, "kernel", lambda threads: None)
-    assert asked == ["kernel", "kernel"]  # once, of the large one
+        pool.run(work, kernel, lambda threads: None)
+    assert asked == ["disk"]  # once, of the large one
 
 
 def test_threads_go_on_where_they_pay_on_a_slower_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""How loops become machine code: made by numba, loaded by LLVM alone."""

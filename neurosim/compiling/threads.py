@@ -1,0 +1,90 @@
+"""The one kernel that runs on numba's threads: numba itself compiles it, keeps it on disk and calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numba  # type: ignore[import-untyped,unused-ignore]
+import numba.core.caching  # type: ignore[import-untyped,unused-ignore]
+import numba.core.runtime  # type: ignore[import-untyped,unused-ignore]
+
+from neurosim.compiling.compiler import FLAGS, prepared
+from neurosim.jit import Kernel
+
+_numba: Final[Any] = numba
+_config: Final[Any] = numba.config
+
+
+def function(kernel: Kernel, folder: Path | None, announce: Callable[[], None]) -> Callable[..., Any]:
+    """Return numba's function, which looks in the folder before it compiles."""
+    jitted: Any = _numba.njit(prepared(kernel.py_func), parallel=True, **FLAGS)
+    if folder is not None:
+        jitted._cache = _Kept(jitted.py_func, folder, announce)
+    else:
+        announce()
+    found: Callable[..., Any] = jitted
+    return found
+
+
+def numba_threads() -> tuple[int, str]:
+    """Return how many threads numba's pool has, and what runs them ("none" for one); ValueError where nothing can."""
+    count = int(_numba.get_num_threads())
+    return count, str(_numba.threading_layer()) if count > 1 else "none"
+
+
+@contextmanager
+def _our_cache(folder: Path) -> Iterator[None]:
+    """Point numba's global cache folder at ours while a function's files are named, so that users' caches stay put."""
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        _config.CACHE_DIR = before
+
+
+class _Place(_numba.core.caching.UserProvidedCacheLocator):  # type: ignore[misc,unused-ignore]
+    """Where a function's machine code lies: in our folder itself, whose name says what the sources hold.
+
+    numba would name a folder below it by the path of the sources, and stamp files with their age: then a second
+    checkout, or one that was moved, would compile everything again.
+    """
+
+    def get_cache_path(self) -> str:
+        """Return the folder that ``_our_cache`` points at while the function's files are named."""
+        return str(Path(self._cache_path).parent)
+
+    def get_source_stamp(self) -> str:
+        """Return what a change of the sources would change, were it not in the folder's name."""
+        return ""
+
+
+class _Files(_numba.core.caching.CompileResultCacheImpl):  # type: ignore[misc,unused-ignore]
+    _locator_classes = (_Place,)
+
+
+class _Kept(_numba.core.caching.FunctionCache):  # type: ignore[misc,unused-ignore]
+    """Machine code on disk, which runs without what a compiler needs.
+
+    Before numba looks on disk it imports all that it may compile, and SciPy's BLAS: half a second. Where nothing is
+    found, its compiler does so itself.
+    """
+
+    _impl_class = _Files
+
+    def __init__(self, python: Any, folder: Path, missed: Callable[[], None]) -> None:
+        with _our_cache(folder):
+            super().__init__(python)
+        self._missed = missed
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the function that was compiled for a signature, None where none is there."""
+        _numba.core.runtime.rtsys.initialize(target_context)  # machine code calls it
+        with self._guard_against_spurious_io_errors():
+            found = self._load_overload(sig, target_context)
+        if found is None:
+            self._missed()
+        return found
