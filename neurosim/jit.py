@@ -4,7 +4,8 @@ A process that finds all it needs imports no compiler: numba takes longer to imp
 imports it, the flags, and what makes files is :mod:`neurosim.compiling`.
 
 Every compiled function is called with one signature only, the one of its first call, and checks that: a call with
-another dtype, number of axes or layout is a TypeError.
+another dtype or number of axes is a TypeError. So is an array that is not C-contiguous, aligned, writeable and in the
+machine's byte order.
 """
 
 from __future__ import annotations
@@ -177,6 +178,10 @@ class Kernel(functools.partial[Any]):
         return folder is not None and next(folder.glob(f"{self.name}-*"), None) is not None
 
     def _first(self, *arguments: Any) -> Any:
+        if not all(map(_is_plain, arguments)):
+            raise TypeError(
+                f"compiled {self.py_func.__qualname__}: an array is not C-contiguous, aligned and writeable"
+            )
         with _lock:
             if not self.is_loaded:
                 self._be(self._found(arguments))
@@ -206,12 +211,18 @@ class Kernel(functools.partial[Any]):
         return code.load(self.py_func.__qualname__)
 
 
+def _is_plain(value: Any) -> bool:
+    """Return whether an argument, or all in it, lies in memory as all compiled functions take it."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return not isinstance(value, np.ndarray) or (value.flags.carray and value.dtype.isnative)
+
+
 def _form(value: Any) -> str:
     """Return what machine code depends on of an argument: enough to tell files apart."""
     if isinstance(value, np.ndarray):
         dtype = value.dtype
-        flags = value.flags.c_contiguous, value.flags.aligned, value.flags.writeable
-        return f"{value.ndim}{dtype.descr if dtype.names else dtype.str}{flags};"
+        return f"{value.ndim}{dtype.descr if dtype.names else dtype.str};"
     if isinstance(value, tuple):
         return f"{type(value).__name__}({''.join(map(_form, value))});"
     if isinstance(value, (float, np.generic)):

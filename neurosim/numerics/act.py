@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
-from neurosim.jit import inlined, named, whole_registers
+from neurosim.jit import INTERPRETED, inlined, named, whole_registers
 from neurosim.numerics import elementary, wide
 from neurosim.numerics.convert import output, plain
 
@@ -278,13 +279,18 @@ _NO_BIAS: Final = np.full(1, -0.0, np.float32)
 
 def _coefficient(value: Coefficient, rows: int) -> F32Array:
     """Return one float32 per row, as an array that kernels are compiled for."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, ndarray):
         return np.array(value, np.float32).reshape(rows)
     return np.array([value], np.float32) if rows == 1 else np.full(rows, value, np.float32)
 
 
+def _coefficients(scale: Coefficient, bias: Coefficient | None, rows: int, per_row: bool) -> tuple[F32Array, F32Array]:
+    factors = _NO_SCALE if not per_row and scale == 1.0 else _coefficient(scale, rows)
+    return factors, _NO_BIAS if bias is None and not per_row else _coefficient(-0.0 if bias is None else bias, rows)
+
+
 def _wide_coefficient(value: Coefficient) -> Any:
-    return value.reshape(-1, 1).astype(np.float64) if isinstance(value, np.ndarray) else float(value)
+    return value.reshape(-1, 1).astype(np.float64) if isinstance(value, ndarray) else float(value)
 
 
 def activate(
@@ -306,20 +312,22 @@ def activate(
     Returns:
         float32 of x's shape; of float64 operands, float64 (:mod:`neurosim.numerics.wide`).
     """
+    kernel = ACTIVATIONS[name].kernel
+    per_row = isinstance(scale, ndarray) or isinstance(bias, ndarray)
+    rows = len(x) if per_row else 1
+    if len(x.shape) == 2 and len(x) == rows and (out is None or out.shape == x.shape) and not INTERPRETED:
+        room = np.empty(x.shape, _FLOAT32) if out is None else out
+        try:
+            kernel(x, *_coefficients(scale, bias, rows, per_row), room)
+            return room
+        except TypeError:  # no plain float32 arrays: a kernel looks faster than we would
+            pass
     if wide.is_wide(x, scale, bias):
         with np.errstate(all="ignore"):
             argument = wide.binary("multiply", x, _wide_coefficient(scale))
             return _WIDE[name](argument if bias is None else argument + _wide_coefficient(bias))  # type: ignore[no-any-return]
     x = plain(x)
     out = np.empty(x.shape, _FLOAT32) if out is None else output(out, x.shape, _FLOAT32)
-    per_row = isinstance(scale, np.ndarray) or isinstance(bias, np.ndarray)
-    rows = x.shape[0] if per_row else 1
-    factors = _NO_SCALE if not per_row and scale == 1.0 else _coefficient(scale, rows)
-    addends = _NO_BIAS if bias is None and not per_row else _coefficient(-0.0 if bias is None else bias, rows)
-    kernel = ACTIVATIONS[name].kernel
-    if len(x.shape) == 2 and len(x) == rows:
-        kernel(x, factors, addends, out)
-    else:
-        shape = (rows, x.size // rows if rows else 0)
-        kernel(x.reshape(shape), factors, addends, out.reshape(shape))
+    shape = (rows, x.size // rows if rows else 0)
+    kernel(x.reshape(shape), *_coefficients(scale, bias, rows, per_row), out.reshape(shape))
     return out

@@ -27,7 +27,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 
 from neurosim.dtypes import bfloat16
-from neurosim.jit import inlined, named
+from neurosim.jit import INTERPRETED, inlined, named
 from neurosim.numerics import elementary, wide
 from neurosim.numerics.convert import flat, output, plain, rounded_to_bfloat16
 
@@ -395,9 +395,7 @@ _LONG: Final = 64
 """Columns from which on a loop over rows takes no longer than one over all elements."""
 
 
-def _operand(x: Operand) -> F32Array:
-    if isinstance(x, ndarray):
-        return plain(x)
+def _number(x: Any) -> F32Array:
     number = np.empty((1, 1), _SINGLE)
     number[0, 0] = x  # a third of the time of np.array([[x]])
     return number
@@ -416,19 +414,25 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
     Returns:
         float32 of the larger operand's shape.
     """
-    left, right = _operand(a), _operand(b)
-    if (left.itemsize == 8 or right.itemsize == 8) and wide.is_wide(a, b):
-        return wide.binary(op, a, b)
+    kernel = _BINARY[op]
+    left, right = a if isinstance(a, ndarray) else _number(a), b if isinstance(b, ndarray) else _number(b)
     shape, other = left.shape, right.shape
     if (
-        len(shape) == len(other) == 2
-        and (shape[0] == 1 or shape[1] >= _LONG)
+        len(shape) == 2
         and (shape == other or other == (shape[0], 1))
+        and (shape[0] == 1 or shape[1] >= _LONG)
+        and (out is None or out.shape == shape)
+        and not INTERPRETED
     ):
-        out = np.empty(shape, _SINGLE) if out is None else output(out, shape, _SINGLE)
-        _BINARY[op](left, right, out)
-        return out
-    kernel = _BINARY[op]
+        room = np.empty(shape, _SINGLE) if out is None else out
+        try:
+            kernel(left, right, room)
+            return room
+        except TypeError:  # no plain float32 arrays: a kernel looks faster than we would
+            pass
+    if wide.is_wide(a, b):
+        return wide.binary(op, a, b)
+    left, right = plain(left), plain(right)
     size = left.size
     if size < right.size:
         shape, size = right.shape, right.size

@@ -17,11 +17,13 @@ from neurosim.numerics.convert import plain
 
 F32Array = NDArray[np.float32]
 
-_CODES: Final = {"multiply": 0, "add": 1, "subtract": 2, "maximum": 3, "minimum": 4}
 _MULTIPLY: Final = np.int64(0)
 _ADD: Final = np.int64(1)
 _SUBTRACT: Final = np.int64(2)
 _MAXIMUM: Final = np.int64(3)
+_CODES: Final = {
+    "multiply": _MULTIPLY, "add": _ADD, "subtract": _SUBTRACT, "maximum": _MAXIMUM, "minimum": np.int64(4),
+}  # fmt: skip
 
 
 @inlined
@@ -81,7 +83,7 @@ def cumulate(op: str, values: F32Array, initial: F32Array, reverse: bool = False
     """
     if op in _CODES and not wide.is_wide(values, initial):
         out = np.empty(values.shape, np.float32)
-        _cumulate(np.int64(_CODES[op]), bool(reverse), plain(values), plain(initial), out)
+        _cumulate(_CODES[op], bool(reverse), plain(values), plain(initial), out)
         return out
     states = [initial.reshape(-1, 1)]
     for column in range(values.shape[1]):
@@ -113,8 +115,7 @@ def scan(
     out = np.empty(data0.shape, data0.dtype)
     if op0 in _CODES and op1 in _CODES and not wide.is_wide(data0, data1, initial):
         first, second = plain(data0), plain(data1)
-        codes = np.int64(_CODES[op0]), np.int64(_CODES[op1])
-        _scan(codes[0], bool(reverse0), codes[1], bool(reverse1), first, second, plain(initial), out)
+        _scan(_CODES[op0], bool(reverse0), _CODES[op1], bool(reverse1), first, second, plain(initial), out)
         return out
     state = initial.reshape(-1, 1)
     _, columns = data0.shape
