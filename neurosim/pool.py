@@ -48,7 +48,7 @@ class _Pool:
         self.serial = INTERPRETED
         self.size: int | None = None
         self.serial_runs = 0
-        self.serial_time = 0  # ns, the first run left out, which may compile
+        self.serial_time = 0  # ns of this process, the first run left out, which may compile
         self.serial_least = float("inf")  # ns for a unit of work, the best ever seen
         self.serial_cost = float("inf")  # the best seen of late
         self.started = False
@@ -80,12 +80,12 @@ class _Pool:
         if work < _PARALLEL_MIN:
             function(1, *arguments)
             return
-        start = time.perf_counter_ns()
+        start, busy = time.perf_counter_ns(), time.thread_time_ns()
         wanted = self.serial_time >= self.learn_ns and start >= self.resume
         count = self.threads() if wanted else 1
         if count == 1 or not self.lock.acquire(blocking=False):
             function(1, *arguments)
-            self._learn(time.perf_counter_ns() - start, work)
+            self._learn(time.perf_counter_ns() - start, time.thread_time_ns() - busy, work)
             return
         try:
             function(count, *arguments)
@@ -93,9 +93,10 @@ class _Pool:
             self.lock.release()
         self._judge(time.perf_counter_ns(), start, work)
 
-    def _learn(self, elapsed: int, work: int) -> None:
+    def _learn(self, elapsed: int, busy: int, work: int) -> None:
+        """Take note of serial work: how long it took on the clock, and of the processor."""
         if self.serial_runs:
-            self.serial_time += elapsed
+            self.serial_time += busy
         self.serial_runs += 1
         cost = elapsed / work
         self.serial_least, self.serial_cost = min(self.serial_least, cost), min(self.serial_cost, cost)

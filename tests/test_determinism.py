@@ -50,7 +50,8 @@ def normal(seed, *shape, dtype=np.float32):
 
 
 if "threads" in sys.argv[2:]:  # small products, too, on all threads that there are
-    pool._PARALLEL_MIN, pool._LEARN_NS, pool._COMPILE_NS, pool._LOSS_LIMIT_NS = 1, 0, 0, float("inf")
+    pool._PARALLEL_MIN, pool._LEARN_NS, pool._IMPORT_NS, pool._COMPILE_NS = 1, 0, 0, 0
+    pool._LOSS_LIMIT_NS = float("inf")
 SIZE = int(sys.argv[1])
 runs = {
     "matmul bfloat16": (matmul, [normal(seed, SIZE, SIZE, dtype=ml_dtypes.bfloat16) for seed in (1, 2)], {}),

@@ -62,7 +62,7 @@ def test_one_pass_is_the_twin(depth: int, rows: int, columns: int) -> None:
 def test_threads_do_not_change_bits(rows: int, columns: int) -> None:
     stationary, moving = operands(128, rows, columns)
     want = reference.matmul_pass(stationary, moving)
-    pool._pool._learn(pool._COMPILE_NS, 1)  # or the first runs would be serial
+    pool._pool._learn(pool._COMPILE_NS, pool._COMPILE_NS, 1)  # or the first runs would be serial
     for _ in range(3):
         assert same_bits(matmul.matmul(stationary, moving, 1), want)
 
