@@ -33,7 +33,17 @@ from neurosim.installation import cache_root
 F = TypeVar("F", bound=Callable[..., Any])
 
 _log = logging.getLogger(__name__)
-_lock: Final = threading.RLock()
+_lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Let a child look for code that another thread of its parent was looking for."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 #: Whether loops run as plain Python (``NUMBA_DISABLE_JIT=1``); the bits are the same.
 INTERPRETED: Final = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")

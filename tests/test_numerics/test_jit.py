@@ -150,6 +150,26 @@ def test_what_a_program_sets_in_numba_is_not_kept(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.skipif(jit.INTERPRETED or not hasattr(os, "fork"), reason="nothing is compiled, or no fork")
+def test_a_child_that_was_forked_while_a_thread_looked_for_code_finds_its_own(tmp_path: Path) -> None:
+    run(["-c", ADD], NEUROSIM_CACHE_DIR=str(tmp_path))
+    program = (
+        "import os, threading; from neurosim import jit\n"
+        "held, done = threading.Event(), threading.Event()\n"
+        "def look():\n"
+        "    with jit._lock:\n"
+        "        held.set(); done.wait()\n"
+        "thread = threading.Thread(target=look); thread.start(); held.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    import signal; signal.alarm(60)\n"
+        f"    {ADD}\n"
+        "    os._exit(0 if alu._BINARY['add'].was_found else 3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])); done.set(); thread.join()\n"
+    )
+    assert run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout.split()[-1] == "0"
+
+
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 def test_a_call_that_keeps_not_to_the_signature_is_refused() -> None:
     @jit.compiled
