@@ -315,7 +315,8 @@ def activate(
     kernel = ACTIVATIONS[name].kernel
     per_row = isinstance(scale, ndarray) or isinstance(bias, ndarray)
     rows = len(x) if per_row else 1
-    if len(x.shape) == 2 and len(x) == rows and (out is None or out.shape == x.shape) and not INTERPRETED:
+    is_asked = not INTERPRETED and kernel.is_loaded  # one that is not would be made for whatever it is given
+    if is_asked and len(x.shape) == 2 and len(x) == rows and (out is None or out.shape == x.shape):
         room = np.empty(x.shape, _FLOAT32) if out is None else out
         try:
             kernel(x, *_coefficients(scale, bias, rows, per_row), room)

@@ -423,6 +423,7 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
         and (shape[0] == 1 or shape[1] >= _LONG)
         and (out is None or out.shape == shape)
         and not INTERPRETED
+        and kernel.is_loaded  # one that is not would be made for whatever it is given, float64 too
     ):
         room = np.empty(shape, _SINGLE) if out is None else out
         try:

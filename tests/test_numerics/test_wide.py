@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
+from neurosim.jit import compiled, python_of
 from neurosim.numerics import act, alu, matmul, reduce, reference, scan, search, statistics, wide
 
 RNG = np.random.default_rng(11)
@@ -30,6 +32,17 @@ def test_operators_of_two_sides(op):
     # what no float32 can hold is known to be large, or small, and no more
     pair = (np.clip(values, -1e300, 1e300) for values in (found[0], expected))
     np.testing.assert_allclose(*pair, rtol=rtol, atol=1e-300)
+
+
+def test_what_float64_comes_to_first_is_made_for_float32(monkeypatch):
+    """As in a process that begins with float64 beside a run."""
+    exp = act.ACTIVATIONS["exp"]
+    monkeypatch.setitem(alu._BINARY, "add", compiled(python_of(alu._BINARY["add"])))
+    monkeypatch.setitem(act.ACTIVATIONS, "exp", dataclasses.replace(exp, kernel=compiled(python_of(exp.kernel))))
+    for dtype in (np.float64, np.float32):
+        left, right = (values.astype(dtype) for values in grid(FINITE))
+        assert alu.binary("add", left, right).dtype == dtype
+        assert act.activate("exp", left).dtype == dtype
 
 
 @pytest.mark.parametrize("op", sorted(reference.UNARY))
