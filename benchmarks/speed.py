@@ -6,9 +6,9 @@
     python benchmarks/speed.py --page [--records 100000]
 
 These are wall times of this machine, not simulated times. Ratios are of work that is done in turns in one run: values,
-checks and timeline of a bfloat16 kernel against the same maths in NumPy's float32. What is said to be of a processor
-is its time, the least of many tries where it is of instructions. Peak memory is that of a process
-that runs the simulator once and nothing else.
+checks and timeline of a bfloat16 kernel against the same maths in NumPy's float32, in a process that has run it for
+seconds. What is said to be of a processor is its time, the least of many tries where it is of instructions. Peak memory
+is that of a process that runs the simulator once and nothing else.
 """
 
 from __future__ import annotations

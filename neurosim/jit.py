@@ -78,8 +78,12 @@ whole_registers: Final = Intrinsic("whole_registers", lambda: None)
 
 
 def _sources(package: Path) -> list[Path]:
-    compiler = sorted((Path(__file__).parent / "compiling").glob("*.py"))
-    return [Path(__file__), *compiler, *sorted(package.glob("*.py"))]
+    own = Path(__file__)
+    return [own, *(folder / name for folder in (own.parent / "compiling", package) for name in _modules(folder))]
+
+
+def _modules(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith(".py")) if folder.is_dir() else []
 
 
 @functools.cache
@@ -185,7 +189,7 @@ class Kernel(functools.partial[Any]):
     def is_on_disk(self) -> bool:
         """Return whether some process kept machine code of it."""
         folder = cache_dir(self.package)
-        return folder is not None and next(folder.glob(f"{self.name}-*"), None) is not None
+        return folder is not None and any(name.startswith(f"{self.name}-") for name in os.listdir(folder))
 
     def _first(self, *arguments: Any) -> Any:
         if not all(map(_is_plain, arguments)):
