@@ -97,9 +97,27 @@ class _Wrapper:
             return self.array(form, value)
         if isinstance(form, _types.BaseTuple):
             return self.tuple(form, value)
+        if isinstance(form, _types.Integer):
+            return self.integer(form, value)
         native = self.python.to_native_value(form, value)
-        with self.builder.if_then(native.is_error, likely=False):
+        self.stop(native.is_error)
+        return native.value
+
+    def stop(self, failed: Any) -> None:
+        """Return to Python where an exception was raised."""
+        with self.builder.if_then(failed, likely=False):
             self.builder.ret(self.python.get_null_object())
+
+    def integer(self, form: Any, value: Any) -> Any:
+        """Return a whole number; numba would cut a float."""
+        index = _cgutils.get_or_insert_function(
+            self.module, _ir.FunctionType(self.object, [self.object]), "PyNumber_Index"
+        )
+        whole = self.builder.call(index, [value])
+        self.stop(_cgutils.is_null(self.builder, whole))
+        native = self.python.to_native_value(form, whole)
+        self.python.decref(whole)
+        self.stop(native.is_error)
         return native.value
 
     def tuple(self, form: Any, value: Any) -> Any:

@@ -202,9 +202,13 @@ def test_a_call_that_keeps_not_to_the_signature_is_refused() -> None:
     ]:
         with pytest.raises(TypeError, match=r"compiled .*kernel"):
             kernel(*arguments)
-    with pytest.raises(TypeError):
-        kernel(values, (column, 1), "two")
+    for second, third in [(1.0, factor), (np.float32(1), factor), ("one", factor), (1, "two"), (1, None)]:
+        with pytest.raises((TypeError, ValueError)):
+            kernel(values, (column, second), third)
+    with pytest.raises(OverflowError):
+        kernel(values, (column, 2**63), factor)
     assert np.array_equal(values, before)
+    assert kernel(values, (np.zeros(3, np.float32), np.int64(1)), np.float32(1)) == 3.0
     assert kernel(values, (column, 1), factor) == 7.0
 
 
