@@ -33,6 +33,8 @@ from neurosim.jit import INLINED, Intrinsic, Kernel
 _numba: Final[Any] = numba
 _config: Final[Any] = numba.core.config
 
+files.name_objects()  # what numba links, or finds on disk, names them
+
 FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 #: numba's settings that change the code that it makes, without the prefix that they have in the environment.
@@ -44,7 +46,6 @@ _SETTINGS: Final = (
 
 def machine_code(kernel: Kernel, arguments: tuple[Any, ...]) -> files.MachineCode:
     """Compile a serial kernel for arguments such as these."""
-    files.name_objects()
     made = dispatcher(kernel)
     form = tuple(made.typeof_pyval(argument) for argument in arguments)
     made.compile(form)

@@ -53,6 +53,12 @@ def test_every_threading_layer_works(layer: str) -> None:
     assert int(threads) == 1 if layer == "workqueue" else int(threads) in (1, 2)
 
 
+def test_threads_may_come_first() -> None:
+    """A process whose first product is on several threads, all code on disk, links what names Python's objects."""
+    program = "import test_pool; from neurosim import pool\npool._pool._learn(1, 1, 1)\nprint(test_pool.product())"
+    assert [python(program, NUMBA_NUM_THREADS="2").strip() for _ in range(2)] == ["True", "True"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(pool.INTERPRETED, reason="nothing is compiled")
 def test_one_thread_and_many_call_the_same_code(tmp_path: Path) -> None:
