@@ -85,11 +85,12 @@ class _Shared(ABC):
         warn_outside(self.mnemonic, self.op, data, scale, bias)
         result = act.activate(self.op.name, data, scale, bias, lanes.room(self.dst, self.data, self.scale, self.bias))
         command = self.command()
+        if command is ReduceCmd.idle and self.reduce_res is None:
+            lanes.put(self.dst, result)
+            return
         if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
             total = reduce.reduce_free("add", result)[:, 0]
         lanes.put(self.dst, result)
-        if command is ReduceCmd.idle and self.reduce_res is None:
-            return
         registers = lanes.registers("accumulator")[: self.data.partitions]
         if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
             accumulators.forget(lanes)

@@ -46,7 +46,7 @@ from neurosim.execution.operands import In as In
 from neurosim.execution.operands import Out as Out
 from neurosim.execution.straight import MISSING, functions
 from neurosim.kernel import Action, Kernel, running
-from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask, RegisterStorage, Taken
+from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask, Storage
 from neurosim.program import Access, Signature
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
@@ -401,6 +401,8 @@ class Instruction(ABC):
         self._mark_written(kernel, tensors, holes, origin, self.written())
         for storage in changed:
             storage.state = WRITTEN
+        if usual is not None:
+            signature.registers = registers  # nothing clears them in a run
         index = kernel.record(signature.number, [*slots, *registers], label, kernel.stack(caller))
         return NkiInstruction(kernel.program, index, label)
 
@@ -424,23 +426,21 @@ class Instruction(ABC):
                     if storage.is_plane:
                         kernel.writers.append(tensor.allocation.index)
 
-    def take_registers(self, kernel: Kernel, signature: Known) -> tuple[tuple[int, ...], tuple[RegisterStorage, ...]]:
+    def take_registers(self, kernel: Kernel, signature: Known) -> tuple[tuple[int, ...], list[Storage]]:
         """Return the slots of engine registers, and those of them that will be written."""
-        taken = kernel.taken.get(signature.number)
-        if taken is None:
-            used = [(kernel.registers(kind, signature.engine), kind, access) for kind, access in signature.states]
-            taken = kernel.taken[signature.number] = Taken(
-                tuple(number for registers, _, _ in used for number in (registers.id, 0)),
-                tuple((registers, kind) for registers, kind, access in used if access is not Access.WRITE),
-                tuple(registers for registers, _, access in used if access is not Access.READ),
-            )
-        for registers, kind in taken.read:
-            if registers.state == UNWRITTEN:
+        slots: tuple[int, ...] = ()
+        written: list[Storage] = []
+        for kind, access in signature.states:
+            registers = kernel.registers(kind, signature.engine)
+            if access is not Access.WRITE and registers.state == UNWRITTEN:
                 raise Uninitialized(
                     f"{self.mnemonic}: the {kind} registers of the {signature.engine.name} engine were never set",
                     advice="begin with a reduce_cmd that resets them",
                 )
-        return taken.slots, taken.written
+            slots += (registers.id, 0)
+            if access is not Access.READ:
+                written.append(registers)
+        return slots, written
 
     def _note_parts(self, kernel: Kernel, tensors: Tensors, holes: Holes, written: Holes) -> None:
         """Note where what memory has been through may depend on values, or tells a matmul what to do (in PSUM)."""

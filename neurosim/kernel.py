@@ -21,7 +21,7 @@ from neurosim.execution import seen
 from neurosim.execution.registers import registers_of
 from neurosim.launch.cores import Team
 from neurosim.launch.grids import ALONE, Grid, ProgramId
-from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, RegisterStorage, SharedWrites, Storage, Taken
+from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, RegisterStorage, SharedWrites, Storage
 from neurosim.program import MOST_ROWS, Program, StorageInfo
 from neurosim.record.call_stacks import CallStacks
 from neurosim.record.call_stacks import boundary as boundary
@@ -76,7 +76,6 @@ class Kernel:
         signatures: what is known of each signature, by what it is known by.
         known: the same of calls by what they give, for those on plain tensors.
         straight: those of them that need a look at no more than the memory of their tensors.
-        taken: by a signature's number, this core's registers that its calls use.
         marks: one per allocation, in order. Only the kernel's own views hold allocations, so that the bytes of a tile
             that no variable holds any more are free, however many tiles a kernel makes.
         inputs: tensors that are there before the kernel begins: its arguments, then constants.
@@ -104,7 +103,6 @@ class Kernel:
     signatures: dict[Any, Any] = field(default_factory=dict)
     known: dict[Any, Any] = field(default_factory=dict)
     straight: dict[Any, Any] = field(default_factory=dict)
-    taken: dict[int, Taken] = field(default_factory=dict)
     marks: list[object] = field(default_factory=list)
     inputs: list[Allocation] = field(default_factory=list)
     addressed: dict[int, Allocation] = field(default_factory=dict)
@@ -139,7 +137,6 @@ class Kernel:
             _planes={},
             _covered={},
             _registers={},
-            taken={},
             _occurrences={},
             bodies=[],
             _inside=[],

@@ -11,7 +11,7 @@ Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -330,20 +330,6 @@ class RegisterStorage(Storage):
         super().__init__(Memory.state, 0, 4 * lanes * words, 4)
         self.floats: npt.NDArray[np.float32] = self.buffer.view(np.float32)
         self.words: npt.NDArray[np.uint32] = self.buffer.view(np.uint32).reshape(lanes, words)
-
-
-class Taken(NamedTuple):
-    """Registers inside an engine that the calls of a signature use.
-
-    Attributes:
-        slots: as a record has them.
-        read: those that must have been written, and what kind they are.
-        written: those that are written.
-    """
-
-    slots: tuple[int, ...]
-    read: tuple[tuple[RegisterStorage, str], ...]
-    written: tuple[RegisterStorage, ...]
 
 
 class SharedWrites:

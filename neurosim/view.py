@@ -167,7 +167,8 @@ class NkiTensor(NoOperators):
     @property
     def free_elements(self) -> int:
         """Elements per partition; in HBM, all."""
-        return math.prod(self.shape) // self.partitions
+        shape = self.shape
+        return shape[1] if self._partition_axis == 0 and len(shape) == 2 else math.prod(shape) // self.partitions
 
     @property
     def start_partition(self) -> int:

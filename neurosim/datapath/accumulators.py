@@ -145,9 +145,7 @@ class RunningMaximum:
     reduce_cmd: ReduceCmd
     reduce_op: Operator
     chooses = True
-
-    def __post_init__(self) -> None:
-        self.taken: Mask | None = None  # which elements come from the tile, once the predicate's values are known
+    taken: Mask | None = None  # which elements come from the tile, once the predicate's values are known
 
     def state(self) -> tuple[tuple[str, Access], ...]:
         """Use the accumulator registers."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from numbers import Integral
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from neurosim.datapath.rules import Broken
 from neurosim.view import NkiTensor
+
+_INT32: Final = np.dtype(np.int32)
 
 
 def affine_rules(
@@ -62,10 +64,10 @@ def affine_values(
     offset = int(offset.lanes()[0, 0]) if isinstance(offset, NkiTensor) else int(offset)
     row = _row(tuple([(int(step), int(count)) for step, count in pattern]))
     if partitions == 1:
-        return (row + offset).astype(np.int32)
+        return (row + offset if offset else row).astype(_INT32)
     channels = np.arange(partitions, dtype=np.int64)[:, None] * int(channel_multiplier)
     channels += offset
-    return (channels + row).astype(np.int32)
+    return (channels + row).astype(_INT32)
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ FLOATS: Final = (float, np.generic)
 """What may be -0.0, scalars of ml_dtypes included."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Known:
     """What a run knows of a signature.
 
@@ -30,6 +30,7 @@ class Known:
         instruction: the class.
         engine, states: where it runs, and the registers there that it uses, as (kind, access).
         lanes: the access to values that all its calls share, None where each makes its own.
+        registers: slots of the registers that all its calls share, once a call has set those that it writes.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Known:
     engine: Engine
     states: tuple[tuple[str, Access], ...]
     lanes: Lanes | None
+    registers: tuple[int, ...] | None = None
 
 
 _INTS: Final = {int}

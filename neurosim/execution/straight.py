@@ -20,6 +20,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any, Final
 
+from neurosim.engines import Memory
 from neurosim.errors import IllegalCall, NeurosimError
 from neurosim.execution.calls import bad_call, bug, label_of, placed
 from neurosim.execution.handle import NkiInstruction
@@ -33,7 +34,7 @@ from neurosim.view import NkiTensor
 MISSING: Final = type("MISSING", (), {})()
 """Stands for an operand that a call does not give, and must."""
 _EXACT: Final = (int, float, bool, str)
-"""Types of parameters that are known by themselves, unless they are 0: 0.0 and -0.0 are equal."""
+"""Types of parameters that are known by themselves, unless they are a float 0: 0.0 and -0.0 are equal."""
 
 
 _CLASSES: Final[dict[str, Any]] = {}
@@ -94,6 +95,7 @@ class Functions:
             "_label_of": label_of,
             "_new": object.__new__,
             "_placed": placed,
+            "_psum": Memory.psum,
             "_running": running,
             "_typed": typed,
             "__name__": cls.__module__,  # where whoever asks finds it
@@ -162,7 +164,8 @@ def _issue(cls: Any) -> Iterator[str]:
     yield "        _found = _kernel.straight.get(_key)"
     yield "    except (AttributeError, TypeError, ValueError):  # no tensor, a list, an array: rules say what is wrong"
     yield "        _found = _key = None"
-    yield "    if _found is None or not _is_plain:"
+    unset = " or _found.registers is None" if cls.uses_registers() else ""
+    yield f"    if _found is None or not _is_plain{unset}:"
     yield "        return self.issue_closely(_kernel, _caller, _key)"
     yield from _execution(cls)
     yield from _record(cls)
@@ -199,7 +202,8 @@ def _pattern(name: str) -> str:
 
 def _plainly(name: str) -> str:
     """Return what a number or None is known by."""
-    return f"{name} if type({name}) in _exact and {name} or {name} is None else _typed({name})"
+    is_exact = f"type({name}) in _exact and ({name} or type({name}) is not float)"
+    return f"{name} if {name} is _default_{name} or {is_exact} or {name} is None else _typed({name})"
 
 
 def _part(name: str, operand: Operand | None, annotation: str) -> str:
@@ -207,7 +211,7 @@ def _part(name: str, operand: Operand | None, annotation: str) -> str:
     if operand is not None:
         return f"_{name}_key, type({name})" if _may_be_none(operand) else _pattern(name)
     if annotation == "float" or "Any" in annotation or "list" in annotation:
-        return f"{name} if {name} is _default_{name} else {_plainly(name)}, type({name})"
+        return f"{_plainly(name)}, type({name})"
     if annotation.startswith("Operator"):  # Python hashes its name once
         return f"None if {name} is None else {name}.name, type({name})"
     return f"{name}, type({name})"
@@ -217,8 +221,6 @@ def _execution(cls: Any) -> Iterator[str]:
     yield "    _label = self.name"
     yield "    if _label is not None:"
     yield "        _label_of(self)"
-    if cls.uses_registers():
-        yield "    _registers, _changed = self.take_registers(_kernel, _found) if _found.states else ((), ())"
     if cls.may_refuse():
         yield "    self.admit(_found.lanes)"
     if not cls.is_control:
@@ -226,7 +228,7 @@ def _execution(cls: Any) -> Iterator[str]:
     yield f"    {'' if cls.is_control else '    '}self.execute(_found.lanes)"
     indent = "    "
     if cls.may_write_in_part():
-        yield "    if _written := self.written():"
+        yield f"    if {_is_uncovered(cls)}(_written := self.written()):"
         yield "        self.mark_parts(_kernel, _written)"
         yield "    else:"
         indent += "    "
@@ -235,9 +237,18 @@ def _execution(cls: Any) -> Iterator[str]:
             is_given = f"_{name}_slots and " if _may_be_none(operand) else ""
             yield f"{indent}if {is_given}_{name}_storage.state != {cls.state_written}:"
             yield f"{indent}    _{name}_storage.mark({name}, {cls.state_written})"
-    if cls.uses_registers():
-        yield "    for _storage in _changed:"
-        yield f"        _storage.state = {WRITTEN}"
+
+
+def _is_uncovered(cls: Any) -> str:
+    """Return what asks whether a result has bytes that nobody wrote: if none has, what is written tells nothing new.
+
+    In PSUM it does, since a matmul asks who wrote.
+    """
+    if any(_may_be_none(operand) for _, operand in cls.declared() if operand is not None and operand.is_written):
+        return ""
+    storages = [f"_{name}_storage" for name, operand in cls.declared() if operand is not None and operand.is_written]
+    asks = [f"{storage}.state != {WRITTEN} or {storage}.memory is _psum" for storage in storages]
+    return f"({' or '.join(asks)}) and "
 
 
 def _record(cls: Any) -> Iterator[str]:
@@ -246,7 +257,7 @@ def _record(cls: Any) -> Iterator[str]:
         f"*_{name}_slots" if _may_be_none(operand) else f"_{name}_storage.id, {name}.offset_bytes"
         for name, operand in tensors
     ]
-    slots += ["*_registers"] if cls.uses_registers() else []
+    slots += ["*_found.registers"] if cls.uses_registers() else []
     row = ["_found.number", "_stack", "_kernel.core", "_kernel.block", "_kernel.trip", *slots]
     yield "    _stacks = _kernel.stacks"
     yield "    if _stacks.frame is not _caller or (_stack := _stacks.here.get(_caller.f_lasti)) is None:"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from neurosim.jit import compiled, inlined
 from neurosim.numerics import alu, wide
-from neurosim.numerics.convert import plain
+from neurosim.numerics.convert import output, plain
 
 F32Array = NDArray[np.float32]
 
@@ -100,6 +100,7 @@ def scan(
     initial: F32Array,
     reverse0: bool = False,
     reverse1: bool = False,
+    out: F32Array | None = None,
 ) -> F32Array:
     """Compute ``state = (data0[:, i] op0 state) op1 data1[:, i]`` for ascending i, and keep every state.
 
@@ -108,11 +109,12 @@ def scan(
         data0, data1: float32 (P, N), N at least 1.
         initial: float32 (P,), the state before the first element.
         reverse0, reverse1: exchange the two sides of the operator.
+        out: of data0's dtype, C-contiguous, (P, N); made when absent. May be data0 or data1.
 
     Returns:
-        float32 (P, N), a new array. A NaN state stays NaN (0x7FC00000) where the operators keep it.
+        float32 (P, N). A NaN state stays NaN (0x7FC00000) where the operators keep it.
     """
-    out = np.empty(data0.shape, data0.dtype)
+    out = output(out, data0.shape, data0.dtype)
     if op0 in _CODES and op1 in _CODES and not wide.is_wide(data0, data1, initial):
         first, second = plain(data0), plain(data1)
         _scan(_CODES[op0], bool(reverse0), _CODES[op1], bool(reverse1), first, second, plain(initial), out)
