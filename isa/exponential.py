@@ -68,10 +68,12 @@ class Exponential(Instruction, mnemonic="exponential", engines=(Engine.vector,))
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, subtract, take the exponential, sum, round."""
-        values = act.activate("exp", lanes.f32(self.src), bias=-lanes.column(self.max_value))
+        bias = -lanes.column(self.max_value)
         if self.reduce_cmd is ReduceCmd.idle:
+            values = act.activate("exp", lanes.f32(self.src), bias=bias, out=lanes.room(self.dst, self.src))
             forget(lanes)
         else:
+            values = act.activate("exp", lanes.f32(self.src), bias=bias)
             total = accumulate(lanes, self.reduce_cmd, "add", values, lanes.column(self.reduce_init))
             taint(lanes, self.src, self.max_value, self.reduce_init)
         lanes.put(self.dst, values)

@@ -379,8 +379,8 @@ class NkiTensor(NoOperators):
         for place, entry in enumerate(key):
             if type(entry) is not slice or entry.step is not None:
                 return indexed(self, key)
-            start = 0 if entry.start is None else entry.start
-            stop = shape[place] if entry.stop is None else entry.stop
+            start = 0 if (first := entry.start) is None else first
+            stop = shape[place] if (last := entry.stop) is None else last
             if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= shape[place]:
                 return indexed(self, key)
             if start:

@@ -155,7 +155,7 @@ class Lanes:
         if where is None:
             array[...] = values
         else:
-            np.copyto(array, values, where=where.reshape(array.shape))
+            np.copyto(array, values, where=where if where.shape == array.shape else where.reshape(array.shape))
 
     def move(self, dst: NkiTensor, arrange: Arrange, *sources: NkiTensor | float, where: Mask | None = None) -> None:
         """Write elements as they are: what ``arrange`` makes of those of the sources, those in ``where`` alone.
@@ -249,8 +249,10 @@ class Lanes:
 
     def random(self, partitions: int, elements: int) -> npt.NDArray[np.uint32]:
         """Draw numbers of 32 bits from the first lanes' generators, uint32 [partitions, elements]."""
-        known = generator(self.engine, self.chip)
-        return random.draw(known, self.words(RANDOM)[:partitions], elements)
+        kernel, engine = self._kernel, self.engine
+        return random.draw(
+            generator(engine, kernel.chip), kernel.registers(RANDOM, engine).words[:partitions], elements
+        )
 
     def begin_shared(self, operands: Operands) -> list[bytes] | None:
         """Note that this core is about to write into shared HBM; return what :func:`shared_bytes` does."""
