@@ -54,6 +54,51 @@ def test_values(machine, rng, maximum):
     assert np.allclose(got, expected, rtol=2.0**-22)
 
 
+@pytest.mark.parametrize("command", [cmd.idle, cmd.load_reduce])
+@pytest.mark.parametrize(("dst", "src"), [(0, 0), (1, 0), (0, 1)])
+def test_operands_may_overlap(machine, rng, dst, src, command):
+    """All is read before anything is written over it: also columns that lie in what is written."""
+    before = rng.standard_normal((1, 12)).astype(F)
+
+    def exponentials(tile, dst, src, column):
+        total = None if command is cmd.idle else nl.ndarray((1, 1), F, nl.sbuf)
+        first = {} if command is cmd.idle else {"reduce_init": column}
+        nisa.exponential(dst, src, column, reduce_cmd=command, reduce_res=total, **first)
+        return tile if total is None else (tile, total)
+
+    def over(tile):
+        return exponentials(tile, tile[:, dst : dst + 8], tile[:, src : src + 8], tile[:, dst + 3 : dst + 4])
+
+    def apart(tile, operand, column):
+        return exponentials(tile, tile[:, dst : dst + 8], operand, column)
+
+    got = machine.outputs(over, before, **TRN3)
+    other = machine.outputs(apart, before, before[:, src : src + 8], before[:, dst + 3 : dst + 4], **TRN3)
+    for one, two in zip(
+        (got,) if command is cmd.idle else got, (other,) if command is cmd.idle else other, strict=True
+    ):
+        machine.assert_same(one, two)
+
+
+def test_registers_that_were_never_set_are_refused_each_time(machine, rng):
+    """A call that was refused leaves nothing that a like call could go by."""
+    src = rng.standard_normal((4, 8)).astype(F)
+
+    def body(src):
+        made, total = nl.ndarray(src.shape, F, nl.sbuf), nl.ndarray((4, 1), F, nl.sbuf)
+        going_on = {"reduce_cmd": cmd.reduce, "reduce_res": total}
+        for _ in range(3):
+            with pytest.raises(Uninitialized, match="never set"):
+                nisa.exponential(made, src, 0.0, **going_on)
+        nisa.exponential(made, src, 0.0, reduce_cmd=cmd.reset_reduce)
+        for _ in range(2):
+            nisa.exponential(made, src, 0.0, **going_on)
+        return made, total
+
+    values, total = machine.outputs(body, src, **TRN3)
+    machine.assert_same(total, summed(np.concatenate([values] * 3, axis=1)))
+
+
 def test_is_the_scalar_engines_function(machine, rng):
     src, column = (rng.standard_normal(shape).astype(F) * 5 for shape in ((16, 64), (16, 1)))
 

@@ -124,6 +124,24 @@ def test_only_chosen_elements_are_written(machine):
         machine.run(fresh(chosen), chosen)
 
 
+@pytest.mark.parametrize("places", [(0, 0, 0), (0, 1, 0), (0, 1, 1)])
+def test_copies_alike_write_as_the_first_does(machine, places):
+    """Into the same tile and into others, some of them written already: each says what it has written."""
+    chosen = np.array([[1, 0, 1, 1]], np.uint8)
+
+    def body(predicate, reads):
+        tiles = [nl.ndarray((1, 4), nl.float32, nl.sbuf) for _ in range(2)]
+        nisa.memset(dst=tiles[1], value=7.0)
+        for place in places:
+            nisa.tensor_copy_predicated(dst=tiles[place], src=1.0, predicate=predicate)
+        return tiles[reads]
+
+    expected = [[1, 7, 1, 1]] if 1 in places else [[7] * 4]
+    np.testing.assert_array_equal(machine.outputs(lambda predicate: body(predicate, 1), chosen), expected)
+    with pytest.raises(Uninitialized, match=r"\[0:1, 1:2\] \(1 of 4 elements\)"):
+        machine.run(lambda predicate: body(predicate, 0), chosen)
+
+
 def test_a_copy_and_its_complement_write_everything(machine):
     chosen = np.array([[1, 0, 1, 1]], np.uint8)
     np.testing.assert_array_equal(machine.outputs(fresh(chosen, True), chosen), [[1, 2, 1, 1]])

@@ -124,6 +124,25 @@ def test_in_place_and_psum(machine, rng, psum):
     machine.assert_same(got, expected("multiply", "add", data0, data1, 1.0))
 
 
+@pytest.mark.parametrize("op0", ["multiply", "divide"])
+@pytest.mark.parametrize(
+    ("dst", "data0", "data1"), [(0, 0, 12), (0, 12, 0), (0, 0, 0), (1, 0, 12), (0, 12, 1), (2, 1, 0)]
+)
+def test_operands_may_overlap(machine, rng, op0, dst, data0, data1):
+    """All is read before anything is written over it, the first state too, which lies in what is written."""
+    before = rng.standard_normal((1, 24)).astype(np.float32)
+
+    def body(tile):
+        parts = (tile[:, place : place + 8] for place in (dst, data0, data1))
+        nisa.tensor_tensor_scan(*parts, tile[:, dst + 3 : dst + 4], getattr(nl, op0), nl.add)
+        return tile
+
+    after = before.copy()
+    given = before[:, data0 : data0 + 8], before[:, data1 : data1 + 8]
+    after[:, dst : dst + 8] = expected(op0, "add", *given, before[:, dst + 3])
+    machine.assert_same(machine.outputs(body, before), after)
+
+
 @pytest.mark.parametrize(("start", "stop", "first_hole"), [(0, 6, 6), (3, 12, 0)])
 def test_a_hole_reaches_every_later_state(machine, start, stop, first_hole):
     def body(data, width):
