@@ -10,7 +10,7 @@ from typing import Any
 
 from neurosim.chip import Chip
 from neurosim.datapath.modes import DmaEngine
-from neurosim.datapath.rules import Broken, is_whole
+from neurosim.datapath.rules import Broken, Shown, is_whole
 from neurosim.datapath.streams import transfer
 from neurosim.engines import Engine, Memory
 from neurosim.errors import IllegalOperand, UnknownBehavior
@@ -46,7 +46,7 @@ class SendRecv(Meeting, mnemonic="sendrecv", engines=(Engine.gpsimd,)):
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Equal tiles, ranks 0 or 1, what GpSimd's DMA holds."""
-        numbers = (f"src  {self.src.describe()}", f"dst  {self.dst.describe()}")
+        numbers = (Shown("src", self.src), Shown("dst", self.dst))
         if chip.cores < 2:
             yield Broken(
                 "needs NeuronCore-v3 (trn2), where two cores meet",

@@ -14,7 +14,7 @@ from neurosim.chip import Chip
 from neurosim.datapath.modes import OobMode
 from neurosim.datapath.opcodes import one_of
 from neurosim.datapath.operators import Operator
-from neurosim.datapath.rules import Broken, is_number, mode
+from neurosim.datapath.rules import Broken, Shown, is_number, mode
 from neurosim.datapath.streams import sum_transfer
 from neurosim.dtypes import bfloat16, float32
 from neurosim.engines import HBM, Engine, Memory
@@ -72,7 +72,7 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
         elif self.skips_out_of_bounds():
             yield Broken("oob_mode.skip with places that are known", numbers, "leave it out")
 
-    def _in_place_rules(self, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
+    def _in_place_rules(self, numbers: tuple[object, ...]) -> Iterator[Broken | None]:
         if not all(tile.per_lane and tile.index.free_elements == 1 for tile in self._dynamic()):
             yield Broken("an index that is no column with one per row", numbers, "pass vector_offset=, of shape (P, 1)")
         if len(self.srcs) != 2:
@@ -96,9 +96,9 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
             what = "rows of HBM are added to from a tile in SBUF, and a tile in SBUF from rows of HBM"
             yield Broken(what, numbers, "copy through another tile with nisa.dma_copy")
 
-    def _numbers(self) -> tuple[str, ...]:
-        sources = (f"srcs[{place}]  {src.describe()}" for place, src in enumerate(self.srcs))
-        return f"dst      {self.dst.describe()}", *sources
+    def _numbers(self) -> tuple[Shown, ...]:
+        sources = (Shown(f"srcs[{place}]", src) for place, src in enumerate(self.srcs))
+        return Shown("dst", self.dst, width=7), *sources
 
     def _are_ones(self, scales: Any) -> bool:
         is_list = isinstance(scales, (list, tuple)) and len(scales) == len(self.srcs)
@@ -128,7 +128,7 @@ class DmaCompute(Instruction, mnemonic="dma_compute", engines=(Engine.sync, Engi
             if repeated is not None:
                 raise UnknownBehavior(
                     f"dma_compute: two rows of dst have index {repeated}",
-                    numbers=self._numbers(),
+                    numbers=tuple(map(str, self._numbers())),
                     advice="NKI wants unique indices here: add rows with one index together first",
                 )
         lanes.put_flat(self.dst, total, self.written().get("dst"))

@@ -13,7 +13,7 @@ import numpy as np
 
 from neurosim.chip import Chip
 from neurosim.datapath.modes import DgeMode, OobMode, member
-from neurosim.datapath.rules import Broken, same_dtype
+from neurosim.datapath.rules import Broken, Shown, same_dtype
 from neurosim.dtypes import uint32
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import Unsupported
@@ -59,7 +59,7 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """One dtype of 2 or 4 bytes, the transposed shape, modes that the generation has."""
-        numbers = (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}")
+        numbers = (Shown("dst", self.dst), Shown("src", self.src))
         yield same_dtype("dst", self.dst, "src", self.src)
         if self.src.dtype.size_bytes not in (2, 4):
             yield Broken(
@@ -86,7 +86,7 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
         fewer = self.nki_version < NKI_0_4 and self.dst.ndim < len(shape)
         return fewer and [extent for extent in self.dst.shape if extent > 1] == [part for part in shape if part > 1]
 
-    def _mode_rules(self, chip: Chip, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
+    def _mode_rules(self, chip: Chip, numbers: tuple[object, ...]) -> Iterator[Broken | None]:
         if self.priority is not None:
             if chip.generation < 4:
                 yield Broken("priority= needs NeuronCore-v4 (trn3)", (f"chip {chip.name}",), "leave it out")
@@ -112,7 +112,7 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
             if reason:
                 yield Broken(f"dge_mode.hwdge: {reason}", numbers, "use dge_mode.unknown")
 
-    def _gather_rules(self, chip: Chip, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
+    def _gather_rules(self, chip: Chip, numbers: tuple[object, ...]) -> Iterator[Broken | None]:
         assert isinstance(self.src, IndirectTensor)
         shape, index = self.src.shape, self.src.index
         if chip.generation < 3:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, dtype_in, is_whole, same_dtype, same_elements, same_partitions
+from neurosim.datapath.rules import Broken, Shown, dtype_in, is_whole, same_dtype, same_elements, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import OutOfBounds
@@ -89,7 +89,7 @@ class LocalGather(Instruction, mnemonic="local_gather", engines=(Engine.gpsimd,)
     def _count_rules(self) -> Iterator[Broken | None]:
         given: Any = self.num_valid_indices
         there = CORE * self.index.free_elements
-        numbers = (f"dst    {self.dst.describe()}", f"index  {self.index.describe()}")
+        numbers = (Shown("dst", self.dst, width=5), Shown("index", self.index))
         if given is not None and (not isinstance(given, Integral) or not 1 <= int(given) <= there):
             yield Broken(
                 f"num_valid_indices {given!r}; index has {there} per core",

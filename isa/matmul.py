@@ -18,7 +18,7 @@ import numpy as np
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.datapath.modes import Mode
-from neurosim.datapath.rules import Broken, dtype_in, result_dtype_in, within_bank
+from neurosim.datapath.rules import Broken, Shown, dtype_in, result_dtype_in, within_bank
 from neurosim.datapath.streams import stream
 from neurosim.datapath.systolic import (
     accumulate_rule,
@@ -108,7 +108,7 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
         pair = (self.stationary, self.moving)
         for label, tile in zip(("stationary", "moving"), pair, strict=True):
             yield dtype_in(label, tile, floats if chip.generation < 4 else (*floats, dtypes.float8_e4m3fn))
-        numbers = (f"stationary  {self.stationary.describe()}", f"moving      {self.moving.describe()}")
+        numbers = (Shown("stationary", self.stationary), Shown("moving", self.moving, width=10))
         formats = f"stationary is {self.stationary.dtype} and moving is {self.moving.dtype}"
         if len({tile.dtype in WIDE for tile in pair}) > 1:
             wide = next(tile.dtype for tile in pair if tile.dtype in WIDE)
@@ -143,9 +143,9 @@ class NcMatmul(Instruction, mnemonic="nc_matmul", engines=(Engine.tensor,)):
     def _shape_rules(self, chip: Chip) -> Iterator[Broken | None]:
         rows, columns, moving = self._sizes()
         numbers = (
-            f"stationary  {self.stationary.describe()}",
-            f"moving      {self.moving.describe()}",
-            f"dst         {self.dst.describe()}",
+            Shown("stationary", self.stationary),
+            Shown("moving", self.moving, width=10),
+            Shown("dst", self.dst, width=10),
         )
         if rows != self.moving.partitions:
             yield Broken(

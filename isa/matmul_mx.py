@@ -18,7 +18,7 @@ import numpy as np
 from neurosim import dtypes
 from neurosim.chip import Chip
 from neurosim.datapath.blocks import block_rules, scale_rows, scale_rules
-from neurosim.datapath.rules import Broken, access_rules, dtype_in, pattern_depth, result_dtype_in
+from neurosim.datapath.rules import Broken, Shown, access_rules, dtype_in, pattern_depth, result_dtype_in
 from neurosim.datapath.streams import stream
 from neurosim.datapath.systolic import (
     accumulate_rule,
@@ -81,9 +81,9 @@ class NcMatmulMx(Instruction, mnemonic="nc_matmul_mx", engines=(Engine.tensor,))
     def _shape_rules(self, chip: Chip) -> Iterator[Broken | None]:
         rows, columns, moving = self.stationary.partitions, self.stationary.free_elements, self.moving.free_elements
         numbers = (
-            f"stationary  {self.stationary.describe()}",
-            f"moving      {self.moving.describe()}",
-            f"dst         {self.dst.describe()}",
+            Shown("stationary", self.stationary),
+            Shown("moving", self.moving, width=10),
+            Shown("dst", self.dst, width=10),
         )
         if rows != self.moving.partitions:
             yield Broken(

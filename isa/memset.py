@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, as_float, is_number, overflows
+from neurosim.datapath.rules import Broken, Shown, as_float, is_number, overflows
 from neurosim.datapath.streams import stream
 from neurosim.dtypes import Kind
 from neurosim.engines import Engine, Memory
@@ -39,7 +39,7 @@ class Memset(Instruction, mnemonic="memset", engines=(Engine.vector, Engine.gpsi
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """The value fits the dtype; GpSimd does not reach PSUM."""
         dtype, value = self.dst.dtype, self.value
-        numbers = (f"dst  {self.dst.describe()}",)
+        numbers = (Shown("dst", self.dst),)
         if isinstance(value, (bool, np.bool_)) and dtype.kind == Kind.BOOL:
             pass
         elif not is_number(value):

@@ -15,7 +15,7 @@ import numpy as np
 
 from neurosim import dtypes
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, dtype_in, is_whole, result_dtype_in, same_partitions
+from neurosim.datapath.rules import Broken, Shown, dtype_in, is_whole, result_dtype_in, same_partitions
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.errors import UnknownBehavior
@@ -117,7 +117,7 @@ class SequenceBounds(Instruction, mnemonic="sequence_bounds", engines=(Engine.gp
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """One partition, two results for each element, float32 or int32."""
-        numbers = (f"dst          {self.dst.describe()}", f"segment_ids  {self.segment_ids.describe()}")
+        numbers = (Shown("dst", self.dst, width=11), Shown("segment_ids", self.segment_ids))
         if self.segment_ids.partitions != 1:
             yield Broken(
                 f"segment_ids has {self.segment_ids.partitions} partitions; it must have 1",

@@ -91,7 +91,7 @@ class Rand2(_Drawing, Instruction, mnemonic="rand2", engines=(Engine.vector,)):
         for row, (least, most) in enumerate(zip(low[:, 0], high[:, 0], strict=True)):
             broken = _range_rule(least, most)
             if broken is not None:
-                raise IllegalOperand(f"rand2: {broken.what} in row {row}", numbers=broken.numbers, advice=broken.advice)
+                raise IllegalOperand(f"rand2: {broken.what} in row {row}", numbers=broken.lines, advice=broken.advice)
         fraction = random.unit(lanes.random(rows, self.dst.free_elements))
         lanes.put(self.dst, low + fraction * (high - low))
 

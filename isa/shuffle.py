@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, same_dtype
+from neurosim.datapath.rules import Broken, Shown, same_dtype
 from neurosim.datapath.streams import stream
 from neurosim.engines import Engine, Memory
 from neurosim.execution.lanes import Lanes
@@ -59,7 +59,7 @@ class NcStreamShuffle(Instruction, mnemonic="nc_stream_shuffle", engines=(Engine
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """One dtype, equal free extents, 32 entries that src has, start partitions that the larger tile allows."""
-        numbers = (f"dst  {self.dst.describe()}", f"src  {self.src.describe()}")
+        numbers = (Shown("dst", self.dst), Shown("src", self.src))
         yield same_dtype("dst", self.dst, "src", self.src)
         if self.dst.free_elements != self.src.free_elements:
             yield Broken(
@@ -92,7 +92,7 @@ class NcStreamShuffle(Instruction, mnemonic="nc_stream_shuffle", engines=(Engine
             )
         yield from self._start_rules(chip, numbers)
 
-    def _start_rules(self, chip: Chip, numbers: tuple[str, ...]) -> Iterator[Broken | None]:
+    def _start_rules(self, chip: Chip, numbers: tuple[object, ...]) -> Iterator[Broken | None]:
         active = -(-max(self.dst.partitions, self.src.partitions) // QUADRANT) * QUADRANT
         step = chip.partitions if active > 2 * QUADRANT else active
         for name, tile in (("dst", self.dst), ("src", self.src)):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from neurosim.chip import Chip
-from neurosim.datapath.rules import Broken, same_dtype, within_bank
+from neurosim.datapath.rules import Broken, Shown, same_dtype, within_bank
 from neurosim.datapath.streams import stream
 from neurosim.datapath.systolic import multiplies_to_transpose, transpose, transpose_dtype_rule
 from neurosim.engines import Engine, Memory
@@ -54,7 +54,7 @@ class NcTranspose(Instruction, mnemonic="nc_transpose", engines=(Engine.tensor, 
 
     def rules(self, chip: Chip) -> Iterator[Broken | None]:
         """Exchanged extents, one dtype, an engine that reaches the memories."""
-        numbers = (f"dst   {self.dst.describe()}", f"data  {self.data.describe()}")
+        numbers = (Shown("dst", self.dst, width=4), Shown("data", self.data))
         rows, columns = self.data.partitions, self.data.free_elements
         if self._on_tensor():
             yield transpose_dtype_rule(self.dst, "data", self.data, chip)

@@ -9,7 +9,6 @@ is ``neurosim.nki.legacy`` in the same way; ``neuronxcc`` itself is an empty pac
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -21,8 +20,8 @@ _HOMES = {"nki": "neurosim.nki", "neuronxcc": "neurosim.nki.legacy_root"}
 """Names that kernels import, and the modules that stand for them."""
 
 
-class _Alias(importlib.abc.Loader):
-    """Loads a name as the module of ours that it is."""
+class _Alias:
+    """Loads a name as the module of ours that it is: a Loader, without ``importlib.abc``, which imports a lot."""
 
     def __init__(self, home: str) -> None:
         self._home = home
@@ -37,7 +36,7 @@ class _Alias(importlib.abc.Loader):
         module.__spec__ = self._spec  # the import system put the alias's there
 
 
-class NkiFinder(importlib.abc.MetaPathFinder):
+class NkiFinder:
     """Finds ``nki``, ``neuronxcc`` and their submodules in ``neurosim.nki``."""
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ class NkiFinder(importlib.abc.MetaPathFinder):
                 return None
         elif not self.force and os.environ.get("NEUROSIM_NKI") != "1" and _real_exists(root):
             return None
-        return None if home is None else importlib.machinery.ModuleSpec(fullname, _Alias(home), is_package=True)
+        return None if home is None else importlib.machinery.ModuleSpec(fullname, _Alias(home), is_package=True)  # type: ignore[arg-type]
 
 
 def _home(fullname: str) -> str | None:

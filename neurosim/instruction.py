@@ -553,7 +553,7 @@ class Instruction(ABC):
         for entry in broken:
             if entry is not None:
                 advice = entry.advice or f"see what it takes: neurosim isa {self.mnemonic}"
-                raise IllegalOperand(f"{self.mnemonic}: {entry.what}", numbers=entry.numbers, advice=advice)
+                raise IllegalOperand(f"{self.mnemonic}: {entry.what}", numbers=entry.lines, advice=advice)
 
     def _check_flag(self, name: str, value: Any) -> None:
         if not isinstance(value, (bool, np.bool_)):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from neurosim.datapath.rules import Broken
+from neurosim.datapath.rules import Broken, Shown
 from neurosim.view import NkiTensor
 
 _INT32: Final = np.dtype(np.int32)
@@ -24,7 +24,7 @@ def affine_rules(
     pattern: Any, offset: Any, channel_multiplier: Any, name: str, tensor: NkiTensor
 ) -> Iterator[Broken | None]:
     """Up to four [step, count] pairs of ints, as many elements as ``tensor`` has per partition, int32 everywhere."""
-    numbers = (f"pattern {pattern!r}", f"{name}  {tensor.describe()}")
+    numbers = (f"pattern {pattern!r}", Shown(name, tensor))
     ok = isinstance(pattern, (list, tuple)) and 1 <= len(pattern) <= 4
     ok = ok and all(
         isinstance(pair, (list, tuple)) and len(pair) == 2 and all(_is_int32(part) for part in pair) for pair in pattern

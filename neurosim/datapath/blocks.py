@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neurosim import dtypes
-from neurosim.datapath.rules import Broken
+from neurosim.datapath.rules import Broken, Shown
 from neurosim.view import NkiTensor
 
 QUADRANT: Final = 32
@@ -43,7 +43,7 @@ def block_rules(name: str, data: NkiTensor) -> Iterator[Broken | None]:
 
 def scale_rules(name: str, scale: NkiTensor, data_name: str, data: NkiTensor, elements: int) -> Iterator[Broken | None]:
     """The scale tile has the right format, lies in the quadrants of its data, and reaches all of them."""
-    numbers = (f"{name}  {scale.describe()}", f"{data_name}  {data.describe()}")
+    numbers = (Shown(name, scale), Shown(data_name, data))
     if scale.dtype not in SCALES:
         yield Broken(
             f"{name} is {scale.dtype}; it must be {' or '.join(SCALES)}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +32,33 @@ _PRODUCTS = {2: "trn1", 3: "trn2", 4: "trn3"}
 """What has a generation of the NeuronCore."""
 
 
+class Shown(NamedTuple):
+    """A line on an operand, under a name that is padded to ``width``.
+
+    It is written when a rule is broken and not before: what a tensor is called stands in the kernel's source, which
+    has to be read for it.
+    """
+
+    name: str
+    tensor: NkiTensor
+    width: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name:{self.width}}  {self.tensor.describe()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A broken rule: what, numbers, what to do."""
+    """A broken rule: what, numbers (a line each, as ``str`` writes them), what to do."""
 
     what: str
-    numbers: tuple[str, ...] = ()
+    numbers: tuple[object, ...] = ()
     advice: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The numbers as text."""
+        return tuple(map(str, self.numbers))
 
 
 def is_number(value: Any) -> bool:
@@ -80,9 +100,9 @@ def fits_float32(name: str, value: Any) -> Broken | None:
     )
 
 
-def _both(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> tuple[str, ...]:
+def _both(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> tuple[Shown, ...]:
     width = max(len(name), len(other_name))
-    return f"{name:{width}}  {tensor.describe()}", f"{other_name:{width}}  {other.describe()}"
+    return Shown(name, tensor, width), Shown(other_name, other, width)
 
 
 def same_partitions(name: str, tensor: NkiTensor, other_name: str, other: NkiTensor) -> Broken | None:

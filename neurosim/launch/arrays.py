@@ -45,7 +45,8 @@ def to_numpy(value: Any, name: str) -> Array:
     kind = kind_of(value)
     if kind == "torch":
         return _from_torch(value, name)
-    if isinstance(value, np.ma.MaskedArray):
+    # NumPy imports its masked arrays when they are first asked for, and who never did has none
+    if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise IllegalOperand(f"argument {name} is a masked array", advice="the device has no masks: fill it first")
     return np.asarray(value) if kind == "jax" else value
 
