@@ -175,7 +175,7 @@ def _loop_heads(program: Program) -> tuple[Ints, Ints]:
     is_head = np.array(meets, dtype=bool)[np.array(program.signature_ids, dtype=np.int64)]
     cores = np.array(program.cores, dtype=np.int64)
     consumers, producers = [empty], [empty]
-    for core in np.unique(cores):
+    for core in np.flatnonzero(np.bincount(cores)):
         mine = np.flatnonzero(cores == core)
         heads = mine[is_head[mine]]
         if not len(heads):

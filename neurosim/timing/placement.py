@@ -63,7 +63,7 @@ def placed(program: Program, chip: Chip) -> Placement:
     own = np.array([signature.engine is not _SHARING[0] for signature in signatures], dtype=np.int64)
     cores = np.array(program.cores, dtype=np.int64)
     models, loads_ps = _models(program), np.empty(len(_SHARING), dtype=np.int64)
-    for core in np.unique(cores).tolist():
+    for core in np.flatnonzero(np.bincount(cores)).tolist():
         mine = np.flatnonzero(cores == core)
         tiers.run(len(mine), _balance, numbers, mine, models, shared, own, twins, held_ps, loads_ps, REACH)
     return Placement(signatures, numbers)

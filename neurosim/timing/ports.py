@@ -185,8 +185,9 @@ def _banks(program: Program, claims_psum: Bools, units: Ints, bank_bytes: int) -
     first = (np.cumsum(counts) - counts)[which[spread]]
     start = np.cumsum(counts[which]) - counts[which]
     bank = flat[first + np.arange(len(spread)) - start[spread]]
-    pairs = np.unique(np.stack([record[spread], storage[spread] * width + bank], axis=1), axis=0)
-    return pairs[:, 0], pairs[:, 1]
+    record, place = record[spread], storage[spread] * width + bank
+    _, once = np.unique(record * (place.max(initial=0) + 1) + place, return_index=True)
+    return record[once], place[once]
 
 
 def _used_by_both(port: Ints, units: Ints, count: int) -> Bools:

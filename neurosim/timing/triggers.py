@@ -39,7 +39,7 @@ def triggered(program: Program, placement: Placement) -> Placement:
     chosen = left_open[placement.numbers]
     chosen &= _touches(operands, own, len(program)) & ~_touches(operands, callers, len(program))
     signatures, numbers = list(placement.signatures), placement.numbers.copy()
-    for number in np.unique(numbers[chosen]).tolist():
+    for number in np.flatnonzero(np.bincount(numbers[chosen])).tolist():
         hardware = _by_hardware(signatures[number])
         if hardware != signatures[number]:
             numbers[chosen & (placement.numbers == number)] = len(signatures)
