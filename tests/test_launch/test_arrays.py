@@ -146,6 +146,11 @@ def test_jax_in_jax_out(name):
     assert (np.asarray(out, np.float32) == 2 * np.asarray(x, np.float32)).all()
 
 
+def test_a_masked_array_has_to_be_filled():
+    with pytest.raises(IllegalOperand, match=r"argument x is a masked array\n  .*fill it first"):
+        neurosim.simulate(double)(np.ma.masked_array(np.ones((4, 4), np.float32), mask=np.eye(4)))
+
+
 def test_containers_of_arrays():
     def first_and_sum(pair, options):
         return {"out": double(pair[0]), "same": (pair[1],)}, options["scale"]

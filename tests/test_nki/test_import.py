@@ -173,6 +173,28 @@ def test_importing_neurosim_is_light():
     assert out == "[]"
 
 
+def test_the_time_of_a_small_program_needs_little():
+    """No compiler, and nothing of NumPy that is imported when it is first asked for."""
+    out = python(
+        """
+        import sys, numpy, neurosim, nki.isa as nisa, nki.language as nl
+        def kernel(x):
+            out = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+            product = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+            nisa.dma_copy(dst=tile, src=x)
+            nisa.nc_matmul(dst=product, stationary=tile, moving=tile)
+            nisa.tensor_copy(dst=tile[:8], src=product)
+            nisa.dma_copy(dst=tile, src=x)
+            nisa.dma_copy(dst=out, src=tile)
+            return out
+        assert neurosim.profile(kernel, values=False)(numpy.ones((128, 8), "f4")).timeline.makespan_ps > 0
+        print([name for name in ("numba", "numpy.ma", "numpy.random", "numpy.fft") if name in sys.modules])
+        """
+    )
+    assert out == "[]"
+
+
 def test_public_names():
     out = python(
         """

@@ -201,3 +201,24 @@ def test_what_the_record_alone_says_has_it_too(tmp_path):
     program.save(tmp_path / "small.nsim")
     for kept in (program, Program.load(tmp_path / "small.nsim")):
         assert [kept.label(storage) for storage in range(2)] == ["x", "scores"]
+
+
+def test_a_kernel_without_mistakes_is_not_looked_up_in_its_source(monkeypatch):
+    def kernel(x):
+        out = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        rows, moved, numbers = sbuf(), sbuf(), sbuf()
+        nisa.dma_copy(dst=rows, src=x)
+        nisa.nc_stream_shuffle(dst=moved, src=rows, shuffle_mask=list(range(32)))
+        nisa.iota(dst=numbers, pattern=[[1, 8]], offset=0, channel_multiplier=0)
+        product = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=product, stationary=moved, moving=rows)
+        turned = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.nc_transpose(dst=turned, data=product, engine=nisa.engine.vector)
+        nisa.dma_copy(dst=out, src=turned)
+        return out
+
+    def looked_up(name, frames):
+        raise AssertionError(name)
+
+    monkeypatch.setattr("neurosim.memory.label", looked_up)
+    assert (neurosim.profile(kernel)(DATA).outputs == 128).all()
