@@ -26,9 +26,12 @@ class NotBuilt(Unsupported, AttributeError):
 
 def missing(module: str, name: str, documented: Set[str], known: Iterable[str] = ()) -> AttributeError:
     """Return the error for ``module.name``: not built, or not a name of NKI at all; ``known`` are those built."""
+    what, listed = f"module {module!r} has no attribute {name!r}", f"dir({module}) lists what there is"
+    if name.startswith("__"):  # Python looks for these, such as __path__ at each import
+        return UnknownName(what, advice=listed)
     if name in documented:
         return NotBuilt(f"{module}.{name} is documented for NKI 0.6 and not built here yet")
     if name in _OLD:
         return UnknownName(f"{module}.{name} is a name of an older NKI, and not built here", advice=_OLD[name])
-    other = elsewhere(module, name) or meant(name, [*documented, *known]) or f"dir({module}) lists what there is"
-    return UnknownName(f"module {module!r} has no attribute {name!r}", advice=other)
+    other = elsewhere(module, name) or meant(name, [*documented, *known]) or listed
+    return UnknownName(what, advice=other)
