@@ -47,6 +47,7 @@ from neurosim.execution.operands import Out as Out
 from neurosim.execution.straight import MISSING, functions
 from neurosim.kernel import Action, Kernel, running
 from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask, Storage
+from neurosim.plane import Plane
 from neurosim.program import Access, Signature
 from neurosim.versions import NEWEST, NkiVersion
 from neurosim.view import NkiTensor
@@ -364,9 +365,13 @@ class Instruction(ABC):
             if operand.is_written:
                 if storage.borrowed:
                     storage.detach()
-            elif storage.state < WRITTEN or storage.is_plane:
-                if allocation.is_planed:
-                    check_owners(self.mnemonic, name, tensor, kernel.addressed, operand.strict or operand is USED)
+            elif storage.state < WRITTEN:
+                if isinstance(storage, Plane):
+                    if storage.settled(tensor) >= WRITTEN:
+                        slots += (storage.id, tensor.offset_bytes)
+                        continue
+                    is_strict = operand.strict or operand is USED
+                    check_owners(self.mnemonic, name, tensor, storage, kernel.addressed, is_strict)
                 if operand is not USED:
                     mask = tensor.unwritten() if isinstance(tensor, IndirectTensor) else storage.unwritten(tensor)
                     if mask is not None:
@@ -421,7 +426,7 @@ class Instruction(ABC):
         for name, tensor, operand in tensors:
             if operand.is_written:
                 storage = tensor.allocation.storage
-                if storage.state != self.state_written or spread or written or storage.is_plane:
+                if storage.state != self.state_written or spread or written:
                     self._mark(tensor, spread.get(name), origin, written.get(name))
                     if storage.is_plane:
                         kernel.writers.append(tensor.allocation.index)
@@ -477,8 +482,6 @@ class Instruction(ABC):
             tensor.mark(self.state_written, holes, written)
         else:
             storage.mark(tensor, self.state_written, holes, written)
-        if tensor.allocation.is_planed and not tensor.is_indirect():
-            storage.own(tensor, tensor.allocation.index, written)
 
     def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
         allocation = tensor.allocation

@@ -22,6 +22,7 @@ from neurosim.execution.registers import registers_of
 from neurosim.launch.cores import Team
 from neurosim.launch.grids import ALONE, Grid, ProgramId
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, RegisterStorage, SharedWrites, Storage
+from neurosim.plane import Plane
 from neurosim.program import MOST_ROWS, Program, StorageInfo
 from neurosim.record.call_stacks import CallStacks
 from neurosim.record.call_stacks import boundary as boundary
@@ -113,7 +114,7 @@ class Kernel:
     _inside: list[Body] = field(default_factory=list)  # bodies that a trip is in, traced or repeated
     _blocks: int = 0
     _block_last: int = -1
-    _planes: dict[Memory, Storage] = field(default_factory=dict)
+    _planes: dict[Memory, Plane] = field(default_factory=dict)
     _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
     _registers: dict[tuple[str, Engine], RegisterStorage] = field(default_factory=dict)
     _pinned: int = -1
@@ -370,8 +371,7 @@ class Kernel:
         stack = self.stack()
         plane = self._planes.get(memory)
         if plane is None:
-            plane = self._planes[memory] = Storage(memory, partitions, capacity, 2)
-            plane.is_plane = True
+            plane = self._planes[memory] = Plane(memory, partitions, capacity, 2)
             info = StorageInfo(
                 f"{memory.label} plane", memory, (partitions, 0), dtypes.uint8, partitions, 0, stack, "plane"
             )

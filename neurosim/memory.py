@@ -11,7 +11,7 @@ Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ class Storage:
     Attributes:
         id: index in the program's table of storages; -1 before a program knows it.
         memory: where it lives.
-        is_plane: whether tensors with an address share it.
+        is_plane: whether tensors with an address share it (see :mod:`neurosim.plane`).
         partitions: number of partitions, 0 in HBM.
         row_bytes: bytes in each partition; in HBM, bytes in all.
         size_bytes: bytes in all.
@@ -79,14 +79,12 @@ class Storage:
     __slots__ = (
         "__weakref__",
         "_granule",
-        "_owners",
         "_pending_bytes",
         "_shadow",
         "borrowed",
         "fine",
         "held",
         "id",
-        "is_plane",
         "memory",
         "origin",
         "partitions",
@@ -95,6 +93,8 @@ class Storage:
         "size_bytes",
         "state",
     )
+
+    is_plane: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -105,7 +105,6 @@ class Storage:
         buffer: Bytes | None = None,
     ) -> None:
         self.id = -1
-        self.is_plane = False
         self.memory = memory
         self.partitions = partitions
         self.row_bytes = row_bytes
@@ -119,7 +118,6 @@ class Storage:
         self._granule = granule
         self._shadow: Bytes | None = None
         self._pending_bytes = 0
-        self._owners: npt.NDArray[np.uint32] | None = None
 
     @property
     def buffer(self) -> Bytes:
@@ -142,7 +140,7 @@ class Storage:
         """
         self.held, self.state = buffer, state
         self.borrowed = buffer is not None if borrowed is None else borrowed
-        self._shadow = self._owners = self.origin = self.partly = self.fine = None
+        self._shadow = self.origin = self.partly = self.fine = None
         self._pending_bytes = 0
 
     def give(self) -> Bytes | None:
@@ -164,10 +162,14 @@ class Storage:
         """Return the shadow, fine enough that ``tensor``'s elements are whole granules."""
         if not tensor.aligned_to(self._granule):
             self._split()
+        return self._table()
+
+    def _table(self) -> Bytes:
+        """Return the shadow, a state per granule."""
         if self._shadow is None:
             count = self.size_bytes // self._granule
             self._shadow = np.zeros(count, np.uint8)
-            if self.state:
+            if self.state > UNWRITTEN:
                 self._shadow.fill(self.state)
             self.state = -1
         return self._shadow
@@ -176,8 +178,6 @@ class Storage:
         """Keep a state per byte from now on."""
         if self._shadow is not None:
             self._shadow = np.repeat(self._shadow, self._granule)
-        if self._owners is not None:
-            self._owners = np.repeat(self._owners, self._granule)
         self._granule = 1
 
     def states(self, tensor: NkiTensor) -> Bytes:
@@ -186,21 +186,14 @@ class Storage:
         return tensor.over(shadow, self._granule)
 
     def seen(self, tensor: NkiTensor) -> Bytes:
-        """Return the states as ``tensor`` sees them: bytes that another tensor wrote last are unwritten to it.
-
-        Read only; only tensors with an address can see another's bytes.
-        """
-        states = self.states(tensor)
-        if not tensor.allocation.is_planed or self._owners is None:
-            return states
-        mine = self.owners(tensor) == tensor.allocation.index
-        return states if mine.all() else np.where(mine, states, np.uint8(UNWRITTEN))
+        """Return the states as ``tensor`` sees them, to be read only."""
+        return self.states(tensor)
 
     def unwritten(self, tensor: NkiTensor) -> Mask | None:
         """Return which elements of ``tensor`` have unwritten bytes, or None when all are written."""
         if self.state == UNWRITTEN:
             return np.ones(tensor.shape, np.bool_)
-        if self.state >= WRITTEN and not tensor.allocation.is_planed:
+        if self.state >= WRITTEN:
             return None
         states = self.seen(tensor)
         if states.min() >= WRITTEN:
@@ -236,7 +229,7 @@ class Storage:
 
     def uniform_state(self, tensor: NkiTensor) -> int:
         """Return the one state of all bytes under ``tensor``, or -1 when they differ."""
-        if self.state >= 0 and not tensor.allocation.is_planed:
+        if self.state >= 0:
             return self.state
         states = self.seen(tensor)
         low = int(states.min())
@@ -250,7 +243,7 @@ class Storage:
         if holes is None:
             if self.state == state:
                 return
-            if only is None and tensor.size_bytes == self.size_bytes:
+            if only is None and tensor.size_bytes == self.size_bytes and not self.is_plane:
                 self.state, self._shadow, self._pending_bytes = state, None, 0
                 return
         states = self.states(tensor)
@@ -285,35 +278,6 @@ class Storage:
         self._pending_bytes = 0
         if self._shadow.min() == state == self._shadow.max():
             self.state, self._shadow = state, None
-
-    def owners(self, tensor: NkiTensor) -> npt.NDArray[np.uint32]:
-        """Return the number of the tensor that wrote each granule under ``tensor`` last, 0 for none; as states are."""
-        if not tensor.aligned_to(self._granule):
-            self._split()
-        if self._owners is None:
-            self._owners = np.zeros(self.size_bytes // self._granule, np.uint32)
-        return tensor.over(self._owners, self._granule)
-
-    def own(self, tensor: NkiTensor, owner: int, only: Mask | None = None) -> None:
-        """Remember which tensor wrote the bytes of a plane last; with ``only`` (its shape), of these elements."""
-        owners = self.owners(tensor)
-        if only is None:
-            owners[...] = owner
-        else:
-            owners[only] = owner
-
-    def foreign_owners(self, tensor: NkiTensor, owner: int) -> npt.NDArray[np.uint32] | None:
-        """Return for each element which other tensor wrote it last, 0 where none did, or None where none wrote any."""
-        if self._owners is None:
-            return None
-        owners = self.owners(tensor)
-        mine = owners == owner
-        if mine.all():
-            return None
-        foreign = np.where(mine, np.uint32(0), owners)
-        if not foreign.any():
-            return None
-        return foreign.max(axis=-1) if foreign.ndim > len(tensor.shape) else foreign
 
 
 class RegisterStorage(Storage):

@@ -9,6 +9,7 @@ import numpy as np
 
 from neurosim.errors import Uninitialized
 from neurosim.memory import WRITTEN, Allocation, HoleOrigin, Mask, Storage
+from neurosim.plane import Plane
 from neurosim.view import NkiTensor
 from neurosim.views.indirect import IndirectTensor
 
@@ -43,7 +44,7 @@ def uninitialized(what: str, hole: str, origin: HoleOrigin, *, travelled: bool, 
 
 
 def check_owners(
-    mnemonic: str, name: str, tensor: NkiTensor, addressed: Mapping[int, Allocation], strict: bool
+    mnemonic: str, name: str, tensor: NkiTensor, plane: Plane, addressed: Mapping[int, Allocation], strict: bool
 ) -> None:
     """Check that what is read was not last written through another tensor at the same addresses.
 
@@ -53,7 +54,7 @@ def check_owners(
         Uninitialized: a newer tensor overwrote some, or an older one wrote what may not be unwritten.
     """
     allocation = tensor.allocation
-    owners = allocation.storage.foreign_owners(tensor, allocation.index)
+    owners = plane.foreign_owners(tensor)
     if owners is None:
         return
     last = int(owners.max())
@@ -117,6 +118,8 @@ def mark_copies(target: NkiTensor, source: NkiTensor, only: Mask | None) -> None
         target.assign(under, copies, only)
     else:
         np.copyto(under, copies, where=True if only is None else only[..., None])
+        if isinstance(storage, Plane):
+            storage.own(target, only)
 
 
 def first_line(where: tuple[str, ...]) -> str:

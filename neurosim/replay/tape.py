@@ -28,6 +28,7 @@ from neurosim.execution.operands import Operand
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, Bytes, Storage
+from neurosim.plane import Plane
 from neurosim.program import Access, Pattern, Program, Signature
 from neurosim.replay.template import Place
 from neurosim.view import NkiTensor, whole
@@ -189,8 +190,6 @@ class Tape:
                 step.calls[0].exchange(step.calls)
             for tensor in step.marks:
                 tensor.allocation.storage.mark(tensor, step.instruction.state_written)
-                if tensor.allocation.is_planed:
-                    tensor.allocation.storage.own(tensor, tensor.allocation.index)
             for storage in step.given:
                 if storage.id not in outputs:
                     _give(storage, pool)
@@ -212,8 +211,10 @@ class Tape:
         row_bytes = info.row_bytes
         if number in self._planes:
             row_bytes = self._chip.sbuf.partition_bytes if info.memory is Memory.sbuf else psum_bytes(self._chip)
-        storage = Storage(info.memory, info.partitions, row_bytes, info.dtype.size_bytes)
-        storage.id, storage.is_plane = number, number in self._planes and info.memory is Memory.psum
+        keeps_owners = number in self._planes and info.memory is Memory.psum
+        make = Plane if keeps_owners else Storage
+        storage = make(info.memory, info.partitions, row_bytes, info.dtype.size_bytes)
+        storage.id = number
         role, frames = "input" if info.role == "input" else "tile", self._program.stacks[info.stack]
         return Allocation(
             storage, info.name, info.shape, info.dtype, info.memory, 0, 0, row_bytes, 0, frames, number + 1, role

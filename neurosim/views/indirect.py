@@ -17,6 +17,7 @@ from neurosim.dtypes import DType, int32, uint32
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.memory import HOLE, UNWRITTEN, Mask
+from neurosim.plane import Plane
 from neurosim.view import Array, NkiTensor
 from neurosim.views.families import ALONE
 
@@ -206,7 +207,7 @@ class IndirectTensor(NkiTensor):
         Indices without values are assumed to reach, one time or another, all that they can reach.
         """
         storage, reach = self.allocation.storage, self.reach
-        if self.allocation.is_planed:
+        if isinstance(storage, Plane):
             self.assign(storage.owners(reach), np.full(self.shape, self.allocation.index, np.uint32), only)
         if self._is_assumed and holes is None:
             storage.mark(reach, state)
