@@ -38,19 +38,24 @@ class MachineCode(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Return what a file holds, None where there is no file or not all of one."""
+        """Return what a file holds, None where there is no file, not all of one, or one that had another name."""
         try:
             head, _, content = path.read_bytes().removeprefix(_MAGIC).partition(b"\n")
             form = json.loads(head)
-            return cls(form["entry"], content) if form["digest"] == _digest(content) else None
-        except (OSError, ValueError, TypeError, KeyError):
+            found = cls(form["entry"], content)
+            return found if form["digest"] == found._digest(path) else None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
     def write(self, path: Path) -> None:
         """Write the file; processes that do so at once write the same."""
-        head = json.dumps({"entry": self.entry, "digest": _digest(self.content)}).encode()
+        head = json.dumps({"entry": self.entry, "digest": self._digest(path)}).encode()
         with replacing(path) as file:
             file.write(_MAGIC + head + b"\n" + self.content)
+
+    def _digest(self, path: Path) -> str:
+        """Return a digest of all that a file says, its name included: which function it is stands nowhere else."""
+        return hashlib.sha256(b"\n".join((path.name.encode(), self.entry.encode(), self.content))).hexdigest()
 
     def load(self, name: str) -> Callable[..., Any]:
         """Return the function, which holds the code as long as it lives.
@@ -80,10 +85,6 @@ class _Method(ctypes.Structure):
 _new_function: Final[Any] = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
 _new_function.restype = ctypes.py_object
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def name_objects() -> None:

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pkgutil
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -130,18 +131,34 @@ def test_a_process_that_compiles_nothing_imports_no_compiler(tmp_path: Path) -> 
     assert outputs == [["True", "3.0"], ["False", "3.0"]]
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds machine code of two functions, add and multiply."""
+    folder = tmp_path_factory.mktemp("kept")
+    run(["-c", ADD + "; alu.binary('multiply', np.ones(4, 'f4'), 1.0)"], NEUROSIM_CACHE_DIR=str(folder))
+    return folder
+
+
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
-@pytest.mark.parametrize("harm", ["cut", "changed", "empty", "another format"])
-def test_a_file_that_was_harmed_is_made_again(tmp_path: Path, harm: str) -> None:
-    counted = ADD + "; print(alu._BINARY['add'].was_found)"
-    run(["-c", counted], NEUROSIM_CACHE_DIR=str(tmp_path))
-    (path,) = (each for each in tmp_path.rglob("*") if each.is_file())
+@pytest.mark.parametrize("harm", ["cut", "changed", "empty", "another format", "another function", "no function"])
+def test_a_file_that_was_harmed_is_made_again(kept: Path, tmp_path: Path, harm: str) -> None:
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    path, other = sorted(each for each in tmp_path.rglob("*") if each.is_file())
     good = path.read_bytes()
     middle = len(good) // 2
-    changed = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
-    path.write_bytes({"cut": good[:-1], "changed": changed, "empty": b"", "another format": b"{}\n" + good}[harm])
-    found = [run(["-c", counted], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout.split()[-1] for _ in range(2)]
-    assert found == ["False", "True"]
+    harmed = {
+        "cut": good[:-1],
+        "changed": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
+        "empty": b"",
+        "another format": b"{}\n" + good,
+        "another function": other.read_bytes(),
+        "no function": good.replace(b"_ZN", b"_ZM", 1),  # in the first line, which names it
+    }
+    path.write_bytes(harmed[harm])
+    counted = ADD + "; print(alu._BINARY['add'].was_found)"
+    found = [run(["-c", counted], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2)]
+    assert [each[-1] for each in found] == ["False", "True"]
+    assert found[0][:-1] == found[1][:-1]
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
