@@ -189,7 +189,10 @@ class Kernel(functools.partial[Any]):
     def is_on_disk(self) -> bool:
         """Return whether some process kept machine code of it."""
         folder = cache_dir(self.package)
-        return folder is not None and any(name.startswith(f"{self.name}-") for name in os.listdir(folder))
+        try:
+            return folder is not None and any(name.startswith(f"{self.name}-") for name in os.listdir(folder))
+        except OSError:  # somebody cleared the cache
+            return False
 
     def _first(self, *arguments: Any) -> Any:
         if not all(map(_is_plain, arguments)):
@@ -219,8 +222,9 @@ class Kernel(functools.partial[Any]):
             code = compiler.machine_code(self, arguments)
             if path is not None and compiler.is_as_told():
                 try:
+                    path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have cleared the cache
                     code.write(path)
-                except ConfigurationError as error:
+                except (OSError, ConfigurationError) as error:
                     _log.info("compiled code is not kept on disk: %s", error)
         return code.load(self.py_func.__qualname__)
 

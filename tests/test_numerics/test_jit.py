@@ -162,6 +162,18 @@ def test_a_file_that_was_harmed_is_made_again(kept: Path, tmp_path: Path, harm: 
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_a_cache_that_is_cleared_while_a_process_runs_begins_anew(kept: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    shutil.copytree(kept, folder)
+    program = ADD + (
+        f"; import shutil; shutil.rmtree({str(folder)!r}); print(alu._BINARY['multiply'].is_on_disk());"
+        "print(alu.binary('multiply', np.ones(4, 'f4'), 3.0).tolist(), alu._BINARY['multiply'].is_on_disk())"
+    )
+    result = run(["-c", program], NEUROSIM_CACHE_DIR=str(folder)).stdout
+    assert result.splitlines() == ["[2.0, 2.0, 2.0, 2.0]", "False", "[3.0, 3.0, 3.0, 3.0] True"]
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 def test_what_a_program_sets_in_numba_is_not_kept(tmp_path: Path) -> None:
     run(["-c", "import numba; numba.config.SLP_VECTORIZE = 1;" + ADD], NEUROSIM_CACHE_DIR=str(tmp_path))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
