@@ -10,17 +10,20 @@ machine's byte order.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
 import os
 import platform
+import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped,unused-ignore]
@@ -148,6 +151,35 @@ def _announce(package: Path) -> None:
         sys.stderr.flush()
 
 
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait until a function is compiled. The second one does not wait.
+
+    numba that is interrupted loses what it was about to register, and compiles nothing more in this process.
+    """
+    usual, waiting = signal.getsignal(signal.SIGINT), []
+
+    def note(_: int, frame: FrameType | None) -> None:
+        waiting.append(frame)
+        signal.signal(signal.SIGINT, usual)
+
+    if not callable(usual) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, note)
+    except ValueError:  # another interpreter than the main one, to which Ctrl-C does not come
+        yield
+        return
+    try:
+        yield
+    finally:
+        if not waiting:
+            signal.signal(signal.SIGINT, usual)
+    if waiting:
+        usual(signal.SIGINT, waiting[0])
+
+
 class Kernel(functools.partial[Any]):
     """A compiled function, which finds its machine code when it is first called.
 
@@ -199,11 +231,12 @@ class Kernel(functools.partial[Any]):
             raise TypeError(
                 f"compiled {self.py_func.__qualname__}: an array is not C-contiguous, aligned and writeable"
             )
-        with _lock:
-            if not self.is_loaded:
-                self._be(self._found(arguments))
-                self.is_loaded = True
-        return self(*arguments)
+        with _undisturbed():
+            with _lock:
+                if not self.is_loaded:
+                    self._be(self._found(arguments))
+                    self.is_loaded = True
+            return self(*arguments)
 
     def _found(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         folder = cache_dir(self.package)

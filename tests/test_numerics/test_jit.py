@@ -174,6 +174,27 @@ def test_a_cache_that_is_cleared_while_a_process_runs_begins_anew(kept: Path, tm
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_ctrl_c_waits_until_a_function_is_compiled_and_the_second_does_not(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, numpy as np; from neurosim.numerics import alu; from neurosim.compiling import compiler\n"
+        "real, function, times = compiler.machine_code, alu._BINARY['add'], 2\n"
+        "def interrupted(*given):\n"
+        "    for _ in range(times):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(*given)\n"
+        "compiler.machine_code = interrupted\n"
+        "for times in (2, 1, 0):\n"
+        "    try:\n"
+        "        print(alu.binary('add', np.ones(4, 'f4'), 1.0).tolist())\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted', function.is_loaded)\n"
+        "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    result = run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout
+    assert result.splitlines() == ["interrupted False", "interrupted True", "[2.0, 2.0, 2.0, 2.0]", "True"]
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 def test_what_a_program_sets_in_numba_is_not_kept(tmp_path: Path) -> None:
     run(["-c", "import numba; numba.config.SLP_VECTORIZE = 1;" + ADD], NEUROSIM_CACHE_DIR=str(tmp_path))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
