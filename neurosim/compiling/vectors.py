@@ -14,6 +14,8 @@ _cgutils: Final[Any] = numba.core.cgutils
 
 #: Rows by which packing asks memory for what it will read: rows are far apart, and each would be waited for in turn.
 _ROWS_AHEAD: Final = 4
+#: Floats of a line of the cache.
+_LINE: Final = 16
 
 
 def whole_registers() -> Any:
@@ -82,8 +84,7 @@ def _packing_code(context: Any, builder: Any, types: Any, arguments: Any, form: 
         lower = builder.add(target_at, builder.mul(row.index, at.type(size)))
         with cgutils.for_range(builder, blocks) as column:
             place = builder.add(line, builder.mul(column.index, at.type(size)))
-            line_ahead = builder.bitcast(builder.gep(source, [builder.add(place, ahead)]), ir.IntType(8).as_pointer())
-            _call(builder, "llvm.prefetch.p0", ir.VoidType(), line_ahead, word(0), word(3), word(1))
+            _prefetch(builder, builder.gep(source, [builder.add(place, ahead)]), to_write=False)
             place = builder.bitcast(builder.gep(source, [place]), part.as_pointer())
             values = builder.load(place, align=2 if coded else 4)
             if coded:
@@ -105,8 +106,18 @@ def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     return builder.call(_cgutils.get_or_insert_function(builder.module, form, name), arguments)
 
 
+def _prefetch(builder: Any, place: Any, *, to_write: bool) -> None:
+    """Write the code that asks memory for a line of the cache, and waits for nothing."""
+    ir = llvmlite.ir
+    word, place = ir.IntType(32), builder.bitcast(place, ir.IntType(8).as_pointer())
+    _call(builder, "llvm.prefetch.p0", ir.VoidType(), place, word(int(to_write)), word(3), word(1))
+
+
 def _products_code(context: Any, builder: Any, types: Any, arguments: Any, form: Any) -> None:
-    """Write a kernel's code: a loop over k around a step for each row and vector; LLVM keeps the sums in registers."""
+    """Write a kernel's code: a loop over k around a step for each row and vector; LLVM keeps the sums in registers.
+
+    The rows of the destination, which lie far apart, are on their way from memory meanwhile.
+    """
     (lanes, vectors, block_rows, exact), cgutils, ir = form, _cgutils, llvmlite.ir
     block_columns = lanes * vectors
     left_at, right_at, depth, at, stride, rows, overwrite = (arguments[index] for index in (1, 3, 4, 6, 7, 8, 9))
@@ -121,6 +132,10 @@ def _products_code(context: Any, builder: Any, types: Any, arguments: Any, form:
     totals = [
         cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * lanes)) for _ in range(block_rows * vectors)
     ]
+    for row in range(block_rows):
+        start = builder.add(at, builder.mul(stride, stride.type(row)))
+        for number in range(0, vectors, max(_LINE // lanes, 1)):
+            _prefetch(builder, vector_at(out, start, number), to_write=True)
     with cgutils.for_range(builder, depth) as loop:
         start = builder.add(right_at, builder.mul(loop.index, depth.type(block_columns)))
         columns = [builder.load(vector_at(right, start, number), align=4) for number in range(vectors)]

@@ -162,17 +162,18 @@ def _halve(values: F32Array, size: int, finite: bool) -> int:
     and NaN go to those after that. Returns where those begin.
     """
     whole_registers()
+    top, rest, apart = values[:size], values[size : 2 * size], values[2 * size :]
     for i in range(size):
-        bits = _bits(values[i])
-        top = np.uint32(bits & _HIGH).view(np.float32)
-        whole = np.uint32(bits & _EXPONENT) == _EXPONENT
-        values[size + i] = _ZERO if whole else values[i] - top
-        values[i] = values[i] if whole else top
+        value = top[i]  # read in any case, so that LLVM chooses among numbers, and need not mask what it stores
+        high = np.uint32(_bits(value) & _HIGH).view(np.float32)
+        whole = np.uint32(_bits(value) & _EXPONENT) == _EXPONENT
+        rest[i] = _ZERO if whole else value - high
+        top[i] = value if whole else high
     if finite:
         return 0
     for i in range(size):
-        whole = np.uint32(_bits(values[i]) & _EXPONENT) == _EXPONENT
-        values[2 * size + i] = _ZERO if whole else values[i]
+        whole = np.uint32(_bits(top[i]) & _EXPONENT) == _EXPONENT
+        apart[i] = _ZERO if whole else top[i]
     return 2 * size
 
 
@@ -229,7 +230,7 @@ def _sizes(depth: int, rows: int, columns: int, parts: int) -> tuple[int, int]:
     return weights, _slab(depth, columns, parts) * _step(depth, SUM_COLUMNS)
 
 
-@compiled
+@inlined
 def _multiply_block(
     weights: F32Array, panel: F32Array, places: tuple[int, int], depth: int, exact: bool, out: F32Array, at: int,
     stride: int, size: tuple[int, int], overwrite: bool, sums: F32Array,
