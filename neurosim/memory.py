@@ -74,10 +74,13 @@ class Storage:
             (empty where a predicate says), how many it wrote and of how many; None where none was.
         held: the bytes, None as long as nobody asked for them.
         fine: wider values than the bytes hold, in runs that keep any (see :mod:`neurosim.execution.fine`).
+
+    Most tensors that are written in pieces are so from the left to the right: how far says all, and no shadow is made.
     """
 
     __slots__ = (
         "__weakref__",
+        "_begun",
         "_granule",
         "_pending_bytes",
         "_shadow",
@@ -118,6 +121,7 @@ class Storage:
         self._granule = granule
         self._shadow: Bytes | None = None
         self._pending_bytes = 0
+        self._begun = 0, UNWRITTEN  # without a shadow: so many first bytes of each row are in this state
 
     @property
     def buffer(self) -> Bytes:
@@ -141,7 +145,7 @@ class Storage:
         self.held, self.state = buffer, state
         self.borrowed = buffer is not None if borrowed is None else borrowed
         self._shadow = self.origin = self.partly = self.fine = None
-        self._pending_bytes = 0
+        self._pending_bytes, self._begun = 0, (0, UNWRITTEN)
 
     def give(self) -> Bytes | None:
         """Return the bytes, if there are any, and let go of them: the next ones are others."""
@@ -167,10 +171,15 @@ class Storage:
     def _table(self) -> Bytes:
         """Return the shadow, a state per granule."""
         if self._shadow is None:
-            count = self.size_bytes // self._granule
-            self._shadow = np.zeros(count, np.uint8)
+            (end, state), rows = self._begun, max(self.partitions, 1)
+            if end % self._granule:
+                self._split()
+            self._shadow = np.zeros(self.size_bytes // self._granule, np.uint8)
             if self.state > UNWRITTEN:
                 self._shadow.fill(self.state)
+            elif end:
+                self._shadow.reshape(rows, -1)[:, : end // self._granule] = state
+                self._pending_bytes, self._begun = end * rows, (0, UNWRITTEN)
             self.state = -1
         return self._shadow
 
@@ -244,7 +253,9 @@ class Storage:
             if self.state == state:
                 return
             if only is None and tensor.size_bytes == self.size_bytes and not self.is_plane:
-                self.state, self._shadow, self._pending_bytes = state, None, 0
+                self.state, self._shadow, self._pending_bytes, self._begun = state, None, 0, (0, UNWRITTEN)
+                return
+            if only is None and self._shadow is None and self._goes_on(tensor, state):
                 return
         states = self.states(tensor)
         if holes is None and only is None:
@@ -258,6 +269,24 @@ class Storage:
             holes, only = holes[..., None], None if only is None else only[..., None]
         after = np.where(holes, np.uint8(HOLE), np.uint8(state))
         np.copyto(states, after, where=True if only is None else only)
+
+    def _goes_on(self, tensor: NkiTensor, state: int) -> bool:
+        """Mark what follows on the right of all that was written, if that is what ``tensor`` is; else return False."""
+        end, before = self._begun
+        axis, rows = tensor.partition_axis, max(self.partitions, 1)
+        if (
+            self.is_plane
+            or tensor.offset_bytes != end
+            or self.state != (-1 if end else UNWRITTEN)
+            or (end and before != state)
+            or (axis >= 0 and (tensor.shape[axis] != rows or (rows > 1 and tensor.steps[axis] != 1)))
+            or tensor.is_indirect()
+            or not tensor.is_contiguous()
+        ):
+            return False
+        end += tensor.size_bytes // rows
+        self.state, self._begun = (state, (0, UNWRITTEN)) if end == self.row_bytes else (-1, (end, state))
+        return True
 
     def copies(self, tensor: NkiTensor, states: Bytes) -> tuple[Bytes, Bytes]:
         """Return the states under ``tensor``, and what is to stand there where copies of bytes in ``states`` are.

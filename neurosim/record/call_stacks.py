@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -35,6 +36,10 @@ _STOP: Final = -2
 _NOBODY: Final = object()
 _MOVES: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 """Flags of code whose frames go on under another caller than they began under."""
+
+_MOST_FRAMES: Final = 4096
+_frames: Final[dict[tuple[int, int], tuple[CodeType, str, Frame]]] = {}
+"""Frames that were made last, by the id of their code and the place in it, with the code and the working directory."""
 
 
 def boundary(function: F) -> F:
@@ -107,13 +112,10 @@ class CallStacks:
         return role
 
     def _add(self, key: tuple[int, ...]) -> int:
-        codes = list(self._codes)
-        frames = []
-        for role, last in zip(key[::2], key[1::2], strict=True):
-            code = codes[role][0]
-            line, column = _place(code, last)
-            frames.append(Frame(_short(code.co_filename), line, _function(code), code.co_filename, last, column))
-        self.stacks.append(tuple(frames))
+        codes, folder = list(self._codes), _folder()
+        self.stacks.append(
+            tuple(_frame(codes[role][0], last, folder) for role, last in zip(key[::2], key[1::2], strict=True))
+        )
         self._numbers[key] = len(self.stacks) - 1
         return self._numbers[key]
 
@@ -145,6 +147,30 @@ def is_own(code: CodeType) -> bool:
     """Return whether code is the simulator's; the kernels that the wheel carries are not."""
     file = code.co_filename
     return file.startswith(_OWN_FOLDERS) and not file.startswith(_KERNELS)
+
+
+def _folder() -> str:
+    """Return the working directory, nothing where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _frame(code: CodeType, last: int, folder: str) -> Frame:
+    """Return the frame of a kernel's code that is at an instruction of Python, as seen from a working directory.
+
+    Many stacks have it. It is found by the code object itself, as equal ones may stand in other files and columns.
+    """
+    found = _frames.get((id(code), last))
+    if found is not None and found[0] is code and found[1] == folder:
+        return found[2]
+    line, column = _place(code, last)
+    frame = Frame(_short(code.co_filename), line, _function(code), code.co_filename, last, column)
+    if len(_frames) >= _MOST_FRAMES:
+        _frames.clear()
+    _frames[id(code), last] = code, folder, frame
+    return frame
 
 
 def _function(code: CodeType) -> str:

@@ -106,11 +106,48 @@ def test_shadow_is_a_state_per_byte(data):
 def test_a_wholly_written_storage_keeps_no_shadow():
     tensor = tensor_in(Memory.sbuf, (4, 8), dtypes.float32)
     storage = tensor.allocation.storage
-    for column in range(8):
+    for column in reversed(range(8)):
         assert storage.state in (UNWRITTEN, -1)
         storage.mark(tensor[:, column], WRITTEN)
     assert storage.state == WRITTEN
     assert storage._shadow is None
+
+
+@pytest.mark.parametrize(("memory", "rows"), [(Memory.sbuf, 4), (Memory.hbm, 1)])
+def test_what_is_written_from_the_left_to_the_right_needs_no_shadow(memory, rows):
+    tensor = tensor_in(memory, (rows, 8), dtypes.float32)
+    storage = tensor.allocation.storage
+    for first, last in ((0, 3), (3, 4), (4, 8)):
+        storage.mark(tensor[:, first:last], MATMUL)
+        assert storage._shadow is None
+        assert storage.state == (-1 if last < 8 else MATMUL)
+    storage.mark(tensor[:, 2:5], WRITTEN)
+    assert storage.element_states(tensor)[0].tolist() == [MATMUL] * 2 + [WRITTEN] * 3 + [MATMUL] * 3
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_pieces_from_the_left_to_the_right_are_a_state_per_byte(data):
+    """And what else is written meanwhile, of which nobody asks before the end."""
+    memory = data.draw(st.sampled_from([Memory.sbuf, Memory.hbm]))
+    dtype = data.draw(st.sampled_from([dtypes.float32, dtypes.bfloat16]))
+    tensor = tensor_in(memory, data.draw(st.sampled_from([(3, 8), (1, 8), (8, 3)])), dtype)
+    storage, model, end = tensor.allocation.storage, np.zeros(tensor.size_bytes, np.uint8), 0
+    axis = 0 if memory is Memory.hbm else 1  # along which pieces are side by side
+    for _ in range(data.draw(st.integers(1, 8))):
+        view, state = random_view(data, tensor), WRITTEN
+        if end < tensor.shape[axis] and data.draw(st.integers(0, 5)):
+            first, end = end, data.draw(st.integers(end + 1, tensor.shape[axis]))
+            view = tensor.slice(axis, first, end)
+            if data.draw(st.booleans()):
+                view = view.view(nl.uint8)
+        else:
+            state = data.draw(st.sampled_from([WRITTEN, MATMUL]))
+        storage.mark(view, state)
+        model_of(view, model)[...] = state
+    np.testing.assert_array_equal(storage.byte_states(tensor), model_of(tensor, model))
+    same = np.unique(model)
+    assert storage.uniform_state(tensor) == (same[0] if len(same) == 1 else -1)
 
 
 # -- reading what nobody wrote ----------------------------------------------------------------------------------------
