@@ -201,12 +201,17 @@ class Kernel(functools.partial[Any]):
         """Declare it."""
         self = super().__new__(cls, function)
         self.py_func, self.is_parallel = function, is_parallel
+        self.__module__ = function.__module__
         self.is_loaded = self.was_found = False
         self._be(self._first)
         return self
 
     def _be(self, function: Callable[..., Any]) -> None:
         self.__setstate__((function, (), {}, self.__dict__))  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> str:
+        """Let pickle find it by its name; a copy is the function itself."""
+        return self.py_func.__qualname__
 
     @property
     def package(self) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import json
 import os
+import pickle
 import pkgutil
 import shutil
 import subprocess
@@ -20,7 +22,7 @@ import pytest
 
 from neurosim import jit
 from neurosim.compiling import compiler
-from neurosim.numerics import act
+from neurosim.numerics import act, scan
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMERICS = ROOT / "neurosim" / "numerics"
@@ -438,6 +440,11 @@ def test_serial_code_counts_no_references() -> None:
 def test_a_serial_function_that_allocates_is_refused() -> None:
     with pytest.raises(numba.core.errors.TypingError, match="zeros"):
         jit.compiled(allocating)(3)
+
+
+def test_a_compiled_function_is_copied_and_pickled_by_its_name() -> None:
+    kernel: Any = scan._scan
+    assert copy.copy(kernel) is copy.deepcopy(kernel) is pickle.loads(pickle.dumps(kernel)) is kernel
 
 
 class Halves(NamedTuple):
