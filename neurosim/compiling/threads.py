@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,15 +17,22 @@ from neurosim.jit import Kernel
 
 _numba: Final[Any] = numba
 _config: Final[Any] = numba.config
+_log = logging.getLogger(__name__)
+_NOT_KEPT: Final = "compiled code is not kept on disk: %s"
 
 
 def function(kernel: Kernel, folder: Path | None, announce: Callable[[], None]) -> Callable[..., Any]:
     """Return numba's function, which looks in the folder before it compiles."""
     jitted: Any = _numba.njit(prepared(kernel.py_func), parallel=True, **FLAGS)
-    if folder is not None:
-        jitted._cache = _Kept(jitted.py_func, folder, announce)
-    else:
+    try:
+        kept = None if folder is None else _Kept(jitted.py_func, folder, announce)
+    except RuntimeError as error:  # the folder can be written no longer
+        _log.info(_NOT_KEPT, error)
+        kept = None
+    if kept is None:
         announce()
+    else:
+        jitted._cache = kept
     found: Callable[..., Any] = jitted
     return found
 
@@ -83,8 +91,20 @@ class _Kept(_numba.core.caching.FunctionCache):  # type: ignore[misc,unused-igno
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the function that was compiled for a signature, None where none is there."""
         _numba.core.runtime.rtsys.initialize(target_context)  # machine code calls it
-        with self._guard_against_spurious_io_errors():
+        try:
             found = self._load_overload(sig, target_context)
+        except Exception as error:  # a file was harmed: pickle may raise anything
+            _log.info("compiled code on disk is not used: %s", error)
+            found = None
+            with suppress(OSError):
+                self.flush()
         if found is None:
             self._missed()
         return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the function that was compiled for a signature, where there is a place for it."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _log.info(_NOT_KEPT, error)

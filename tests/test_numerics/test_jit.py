@@ -164,6 +164,37 @@ def test_a_file_that_was_harmed_is_made_again(kept: Path, tmp_path: Path, harm: 
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_the_loop_on_threads_outlives_files_that_were_harmed_and_a_full_disk(tmp_path: Path) -> None:
+    cache, package = tmp_path / "cache", tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "kernels.py").write_text(
+        "from neurosim.jit import parallel, prange\n\n\n"
+        "@parallel\ndef fill(values):\n    for i in prange(values.shape[0]):\n        values[i] = 2 * i\n"
+    )
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import numpy as np; from package.kernels import fill\n"
+        "def full(*given, **named):\n    raise OSError(28, 'No space left on device')\n"
+        "if 'full' in sys.argv:\n    import numba.core.caching as caching; caching.IndexDataCacheFile.save = full\n"
+        "if 'closed' in sys.argv:\n    import tempfile, neurosim.jit; neurosim.jit.cache_dir(fill.package)\n"
+        "    tempfile.TemporaryFile = full\n"
+        "values = np.zeros(4); fill(values); print(values.tolist(), sum(fill.func.stats.cache_hits.values()))"
+    )
+
+    def hits(*words: str) -> str:
+        (result,) = run(["-c", program, *words], NEUROSIM_CACHE_DIR=str(cache)).stdout.splitlines()
+        values, _, found = result.rpartition(" ")
+        assert values == "[0.0, 2.0, 4.0, 6.0]"
+        return found
+
+    assert [hits("full"), hits(), hits(), hits("closed")] == ["0", "0", "1", "0"]
+    for ending in ("nbc", "nbi"):
+        (path,) = cache.rglob(f"*.{ending}")
+        path.write_bytes(path.read_bytes()[:-9])
+        assert [hits(), hits()] == ["0", "1"]
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 def test_a_cache_that_is_cleared_while_a_process_runs_begins_anew(kept: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     shutil.copytree(kept, folder)
