@@ -120,7 +120,8 @@ def _cache_key(package: Path) -> str:
 
 @functools.cache
 def cache_dir(package: Path) -> Path | None:
-    """Return the folder for a package's machine code, created and writable, or None: compile afresh each time."""
+    """Return the folder for a package's machine code, which may be read only, or None: compile afresh each time."""
+    folder = None
     try:
         folder = cache_root() / f"code-{_cache_key(package)}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +129,7 @@ def cache_dir(package: Path) -> Path | None:
     except (OSError, RuntimeError) as error:
         _log.info("compiled code is not kept on disk: %s", error)
         _announcements[package] = "each time, as no folder for the result can be written: set NEUROSIM_CACHE_DIR"
-        return None
+        return folder if folder is not None and folder.is_dir() else None
     if next(folder.iterdir(), None) is None:
         _announcements[package] = "kept on disk"
     return folder

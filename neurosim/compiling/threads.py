@@ -65,6 +65,10 @@ class _Place(_numba.core.caching.UserProvidedCacheLocator):  # type: ignore[misc
         """Return the folder that ``_our_cache`` points at while the function's files are named."""
         return str(Path(self._cache_path).parent)
 
+    def ensure_cache_path(self) -> None:
+        """Make the folder; one that can be read only will do, where numba asks for more."""
+        Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
+
     def get_source_stamp(self) -> str:
         """Return what a change of the sources would change, were it not in the folder's name."""
         return ""

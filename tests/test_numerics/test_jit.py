@@ -176,8 +176,9 @@ def test_the_loop_on_threads_outlives_files_that_were_harmed_and_a_full_disk(tmp
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import numpy as np; from package.kernels import fill\n"
         "def full(*given, **named):\n    raise OSError(28, 'No space left on device')\n"
         "if 'full' in sys.argv:\n    import numba.core.caching as caching; caching.IndexDataCacheFile.save = full\n"
-        "if 'closed' in sys.argv:\n    import tempfile, neurosim.jit; neurosim.jit.cache_dir(fill.package)\n"
-        "    tempfile.TemporaryFile = full\n"
+        "if 'gone' in sys.argv:\n    import pathlib, neurosim.jit; neurosim.jit.cache_dir(fill.package)\n"
+        "    pathlib.Path.mkdir = full\n"
+        "if 'read-only' in sys.argv:\n    import tempfile; tempfile.TemporaryFile = full\n"
         "values = np.zeros(4); fill(values); print(values.tolist(), sum(fill.func.stats.cache_hits.values()))"
     )
 
@@ -187,11 +188,21 @@ def test_the_loop_on_threads_outlives_files_that_were_harmed_and_a_full_disk(tmp
         assert values == "[0.0, 2.0, 4.0, 6.0]"
         return found
 
-    assert [hits("full"), hits(), hits(), hits("closed")] == ["0", "0", "1", "0"]
+    assert [hits("full"), hits(), hits(), hits("gone"), hits("read-only")] == ["0", "0", "1", "0", "1"]
     for ending in ("nbc", "nbi"):
         (path,) = cache.rglob(f"*.{ending}")
         path.write_bytes(path.read_bytes()[:-9])
         assert [hits(), hits()] == ["0", "1"]
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_code_in_a_folder_that_can_be_read_only_is_used(kept: Path) -> None:
+    program = (
+        "import tempfile\ndef refuse(**named):\n    raise OSError(30, 'Read-only file system')\n"
+        "tempfile.TemporaryFile = refuse\n"
+    )
+    result = run(["-c", program + ADD + "; print(alu._BINARY['add'].was_found)"], NEUROSIM_CACHE_DIR=str(kept))
+    assert (result.stdout.split()[-1], result.stderr) == ("True", "")
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
