@@ -20,8 +20,8 @@ from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.execution import seen
 from neurosim.views.arithmetic import NoOperators
-from neurosim.views.families import family_of
-from neurosim.views.indexing import indexed
+from neurosim.views.families import Family, family_of
+from neurosim.views.indexing import sliced
 from neurosim.views.reshaping import (
     an_int,
     checked_dtype,
@@ -51,15 +51,14 @@ class NkiTensor(NoOperators):
         allocation: what this is a view of.
         offset_bytes: byte of the storage's row (in HBM: of the storage) at which the view begins.
         family, spot: views with the same of these, and of one shape, have one :attr:`key`; cheaper to ask for.
+
+    Class attributes:
+        is_placed_by_pattern: whether its pattern says where each element is.
     """
 
     __slots__ = (
         "_array",
-        "_free_offset",
         "_over",
-        "_partition_axis",
-        "_start_partition",
-        "_steps",
         "allocation",
         "dtype",
         "family",
@@ -67,6 +66,7 @@ class NkiTensor(NoOperators):
         "shape",
         "spot",
     )
+    is_placed_by_pattern: ClassVar[bool] = True
     _assign: ClassVar[Callable[[NkiTensor, Any], None]]  # copies into a view; given by the face, which knows how
 
     def __init__(
@@ -82,13 +82,13 @@ class NkiTensor(NoOperators):
         self.allocation = allocation
         self.dtype = dtype
         self.shape = shape
-        self._steps = steps
-        self._partition_axis = partition_axis
-        self._start_partition = start_partition
-        self._free_offset = free_offset
         self.offset_bytes = allocation.base_bytes + free_offset * dtype.size_bytes
         row_bytes = allocation.storage.row_bytes if partition_axis >= 0 else 0
-        self.family = family_of(allocation.memory, dtype, steps, partition_axis, row_bytes)
+        self.family = (
+            family_of(allocation.memory, dtype, steps, partition_axis, row_bytes)
+            if self.is_placed_by_pattern
+            else Family(steps, partition_axis)
+        )
         self.spot = allocation.base_partition + start_partition + self.offset_bytes * self.family.weight
         self._array: Array | None = None
         self._over: Array | None = None  # the bytes that it is a view of
@@ -128,15 +128,15 @@ class NkiTensor(NoOperators):
     @property
     def strides(self) -> tuple[int, ...]:
         """Elements between neighbours per axis; along partitions, the free elements of the whole tensor."""
-        if self._partition_axis < 0:
-            return self._steps
+        if self.partition_axis < 0:
+            return self.steps
         row = self.row_elements
-        return tuple(step * row if axis == self._partition_axis else step for axis, step in enumerate(self._steps))
+        return tuple(step * row if axis == self.partition_axis else step for axis, step in enumerate(self.steps))
 
     @property
     def offset(self) -> int:
         """Elements from the tensor's beginning to the view's, partitions laid end to end."""
-        return self._start_partition * self.row_elements + self._free_offset
+        return self.relative_partition * self.row_elements + self.free_offset
 
     def get_pattern(self) -> list[list[int]]:
         """Return ``[[stride, count], …]``, in the form that :meth:`ap` takes."""
@@ -146,9 +146,9 @@ class NkiTensor(NoOperators):
         """Return whether the elements are dense and in row-major order (within each partition, on chip)."""
         expected = 1
         for axis in range(len(self.shape) - 1, -1, -1):
-            if axis == self._partition_axis or self.shape[axis] == 1:
+            if axis == self.partition_axis or self.shape[axis] == 1:
                 continue
-            if self._steps[axis] != expected:
+            if self.steps[axis] != expected:
                 return False
             expected *= self.shape[axis]
         return True
@@ -162,38 +162,39 @@ class NkiTensor(NoOperators):
     @property
     def partitions(self) -> int:
         """Extent of the partition axis; 1 in HBM."""
-        return self.shape[self._partition_axis] if self._partition_axis >= 0 else 1
+        axis = self.family.partition_axis
+        return self.shape[axis] if axis >= 0 else 1
 
     @property
     def free_elements(self) -> int:
         """Elements per partition; in HBM, all."""
         shape = self.shape
-        return shape[1] if self._partition_axis == 0 and len(shape) == 2 else math.prod(shape) // self.partitions
+        return shape[1] if self.family.partition_axis == 0 and len(shape) == 2 else math.prod(shape) // self.partitions
 
     @property
     def start_partition(self) -> int:
         """First partition in the memory, 0 in HBM."""
-        return self.allocation.base_partition + self._start_partition
+        return self.spot - self.offset_bytes * self.family.weight
 
     @property
     def free_offset(self) -> int:
         """Elements from the tensor's beginning in its partition (in HBM: from its beginning)."""
-        return self._free_offset
+        return (self.offset_bytes - self.allocation.base_bytes) // self.dtype.size_bytes
 
     @property
     def relative_partition(self) -> int:
         """First partition, counted from the tensor's own first."""
-        return self._start_partition
+        return self.start_partition - self.allocation.base_partition
 
     @property
     def partition_axis(self) -> int:
         """Index of the partition axis, -1 in HBM."""
-        return self._partition_axis
+        return self.family.partition_axis
 
     @property
     def steps(self) -> tuple[int, ...]:
         """Elements between neighbours per axis; along partitions, partitions."""
-        return self._steps
+        return self.family.steps
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -201,14 +202,14 @@ class NkiTensor(NoOperators):
 
         In PSUM the place counts too, since rules about bank crossings depend on it.
         """
-        allocation, axis, memory = self.allocation, self._partition_axis, self.allocation.memory
+        allocation, axis, memory = self.allocation, self.partition_axis, self.allocation.memory
         return (
             memory,
             self.dtype,
             self.shape,
-            self._steps,
+            self.steps,
             axis,
-            allocation.base_partition + self._start_partition,
+            self.start_partition,
             allocation.storage.row_bytes if axis >= 0 else 0,
             self.offset_bytes if memory is Memory.psum else 0,
         )
@@ -228,10 +229,10 @@ class NkiTensor(NoOperators):
         scale = self.dtype.size_bytes // granule
         row = storage.row_bytes // granule
         item = granules.itemsize
-        strides = [step * scale * item for step in self._steps]
-        start, axis = 0, self._partition_axis
+        strides = [step * scale * item for step in self.steps]
+        start, axis = 0, self.partition_axis
         if axis >= 0:
-            strides[axis] = self._steps[axis] * row * item
+            strides[axis] = self.steps[axis] * row * item
             start = self.start_partition * row
         start += self.offset_bytes // granule
         shape = self.shape
@@ -243,12 +244,12 @@ class NkiTensor(NoOperators):
         """Return the elements as a NumPy view of the storage's bytes: shape and dtype of this tensor."""
         array, storage = self._array, self.allocation.storage
         if array is None or self._over is not storage.held:
-            size, axis, start = self.dtype.size_bytes, self._partition_axis, self.offset_bytes
-            strides = [step * size for step in self._steps]
-            if axis >= 0:
+            size, family, start = self.dtype.size_bytes, self.family, self.offset_bytes
+            strides = [step * size for step in family.steps]
+            if (axis := family.partition_axis) >= 0:
                 row = storage.row_bytes
-                strides[axis] = self._steps[axis] * row
-                start += (self.allocation.base_partition + self._start_partition) * row
+                strides[axis] = family.steps[axis] * row
+                start += self.start_partition * row
             self._over = storage.buffer
             array = self._array = np.ndarray(self.shape, self.dtype.numpy, self._over, start, strides)
         return array
@@ -258,8 +259,9 @@ class NkiTensor(NoOperators):
         array = self._array  # None of a view that gathers
         if array is None or self._over is not self.allocation.storage.held:
             array = self.array()
-        if self._partition_axis > 0:
-            array = np.moveaxis(array, self._partition_axis, 0)
+        axis = self.family.partition_axis
+        if axis > 0:
+            array = np.moveaxis(array, axis, 0)
         return array if len(self.shape) == 2 else array.reshape(self.partitions, -1)
 
     def is_injective(self) -> bool:
@@ -267,14 +269,14 @@ class NkiTensor(NoOperators):
         reach = 0
         pairs = sorted(
             (abs(step), extent)
-            for axis, (step, extent) in enumerate(zip(self._steps, self.shape, strict=True))
-            if extent > 1 and axis != self._partition_axis
+            for axis, (step, extent) in enumerate(zip(self.steps, self.shape, strict=True))
+            if extent > 1 and axis != self.partition_axis
         )
         for step, extent in pairs:
             if step <= reach:
                 return step > 0 and reaches_each_once(pairs)
             reach += step * (extent - 1)
-        return self._partition_axis < 0 or self._steps[self._partition_axis] != 0 or self.partitions == 1
+        return self.partition_axis < 0 or self.steps[self.partition_axis] != 0 or self.partitions == 1
 
     def describe(self) -> str:
         """Shape, dtype, memory and the slice of which tensor, for messages."""
@@ -333,9 +335,9 @@ class NkiTensor(NoOperators):
             self.dtype if dtype is None else dtype,
             tuple(shape),  # of a tuple, the same one
             tuple(steps),
-            self._partition_axis if partition_axis is None else partition_axis,
-            self._start_partition if start_partition is None else start_partition,
-            self._free_offset if free_offset is None else free_offset,
+            self.partition_axis if partition_axis is None else partition_axis,
+            self.relative_partition if start_partition is None else start_partition,
+            self.free_offset if free_offset is None else free_offset,
         )
 
     def axis(self, dim: int, call: str, *, free_only: bool = False, extra: int = 0) -> int:
@@ -346,7 +348,7 @@ class NkiTensor(NoOperators):
             what, numbers = f"{call}: axis {dim} of {self.describe()}", (f"it has {count} axes",)
             raise OutOfBounds(what, numbers=numbers, advice="count axes from 0, or from -1 backwards")
         axis %= count
-        if free_only and axis == self._partition_axis:
+        if free_only and axis == self.partition_axis:
             raise IllegalOperand(
                 f"{call}: axis {dim} of {self.describe()} is the partition axis",
                 advice="partitions are separate memories; move data between them with a transpose, a shuffle or a DMA",
@@ -355,7 +357,7 @@ class NkiTensor(NoOperators):
 
     def moved(self, start_partition: int, free_offset: int) -> NkiTensor:
         """Return the same pattern from another beginning within the tensor. Unchecked."""
-        return self._with(self.shape, self._steps, None, start_partition, free_offset)
+        return self._with(self.shape, self.steps, None, start_partition, free_offset)
 
     def patterned(
         self, shape: tuple[int, ...], steps: tuple[int, ...], partition_axis: int, start_partition: int, offset: int
@@ -370,38 +372,36 @@ class NkiTensor(NoOperators):
             OutOfBounds: an index or a slice leaves the view. Slices are not clipped as NumPy does.
             IllegalOperand: too many indices, or a kind of index that NKI does not have.
         """
-        shape = self.shape
-        if type(key) is not tuple or len(key) != len(shape) or type(self) is not NkiTensor:
-            return indexed(self, key)
-        # most keys are a slice per axis, within it; what else is legal takes the longer way
-        steps, axis, partition, moved = self._steps, self._partition_axis, self._start_partition, 0
-        extents: list[int] = []
-        for place, entry in enumerate(key):
-            if type(entry) is not slice or entry.step is not None:
-                return indexed(self, key)
-            start = 0 if (first := entry.start) is None else first
-            stop = shape[place] if (last := entry.stop) is None else last
-            if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= shape[place]:
-                return indexed(self, key)
-            if start:
-                if place == axis:
-                    partition += start * steps[place]
-                else:
-                    moved += start * steps[place]
-            extents.append(stop - start)
+        shape: tuple[int, ...] | None = None
+        family = self.family
+        pair = family.pair
+        if pair is not None and type(key) is tuple and len(key) == 2:
+            # two slices of two axes are most of all keys: each step of Python counts
+            rows, columns = key
+            if type(rows) is type(columns) is slice and rows.step is columns.step is None:
+                first, last, left, right = rows.start, rows.stop, columns.start, columns.stop
+                extent, width = self.shape
+                first, last = 0 if first is None else first, extent if last is None else last
+                left, right = 0 if left is None else left, width if right is None else right
+                if type(first) is type(last) is type(left) is type(right) is int and (
+                    0 <= first < last <= extent and 0 <= left < right <= width
+                ):
+                    shape = last - first, right - left
+                    down, down_bytes, along, along_bytes = pair
+                    spot, offset = first * down + left * along, first * down_bytes + left * along_bytes
+        if shape is None:
+            found = sliced(self, key)
+            if isinstance(found, NkiTensor):
+                return found
+            shape, spot, offset = found
         view = object.__new__(NkiTensor)  # what __init__ would make of it takes half as long again
         view.allocation = allocation = self.allocation
-        view.dtype = dtype = self.dtype
-        view.shape = tuple(extents)
-        view._steps, view._partition_axis, view._start_partition = steps, axis, partition
-        view._free_offset = self._free_offset + moved
-        view.offset_bytes = offset = self.offset_bytes + moved * dtype.size_bytes
-        view.family = family = self.family
-        view.spot = allocation.base_partition + partition + offset * family.weight
+        view.dtype, view.shape, view.family = self.dtype, shape, family
+        view.spot, view.offset_bytes = self.spot + spot, self.offset_bytes + offset
         held = view._over = allocation.storage.held
         if held is None:
             view._array = None
-        else:  # NumPy slices in a fifth of the time of making an array
+        else:  # NumPy slices in less time than it makes an array
             view._array = (self.array() if self._array is None or self._over is not held else self._array)[key]
         return view
 
@@ -433,12 +433,12 @@ class NkiTensor(NoOperators):
                 f"permute{order} of {self.describe()}",
                 advice=f"give each of the axes 0 to {len(self.shape) - 1} once",
             )
-        if self._partition_axis >= 0 and order[self._partition_axis] != self._partition_axis:
+        if self.partition_axis >= 0 and order[self.partition_axis] != self.partition_axis:
             raise IllegalOperand(
                 f"permute{order} of {self.describe()} moves the partition axis",
                 advice="use nisa.nc_transpose to exchange partitions with the free axis",
             )
-        return self._with((self.shape[dim] for dim in order), (self._steps[dim] for dim in order))
+        return self._with((self.shape[dim] for dim in order), (self.steps[dim] for dim in order))
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """Repeat an axis of extent 1 ``size`` times, with step 0. Not along partitions."""
@@ -449,19 +449,19 @@ class NkiTensor(NoOperators):
                 numbers=(f"the axis has {self.shape[axis]} elements; it must have 1",),
                 advice="select one element of the axis first, or repeat along a new axis that expand_dim makes",
             )
-        shape, steps = list(self.shape), list(self._steps)
+        shape, steps = list(self.shape), list(self.steps)
         shape[axis], steps[axis] = an_int(size), 0
         return self._with(shape, steps)
 
     def expand_dim(self, dim: int) -> NkiTensor:
         """Insert an axis of extent 1 before axis ``dim``; on chip not before the partitions."""
         axis = self.axis(dim, "expand_dim", extra=1)
-        if self._partition_axis >= 0 and axis <= self._partition_axis:
+        if self.partition_axis >= 0 and axis <= self.partition_axis:
             raise IllegalOperand(
                 f"expand_dim({dim}) of {self.describe()}",
                 advice="an on-chip tensor begins with its partition axis",
             )
-        shape, steps = list(self.shape), list(self._steps)
+        shape, steps = list(self.shape), list(self.steps)
         shape.insert(axis, 1)
         steps.insert(axis, 1)
         return self._with(shape, steps)
@@ -475,7 +475,7 @@ class NkiTensor(NoOperators):
                 numbers=(f"the axis has {self.shape[axis]} elements",),
                 advice="only an axis of extent 1 goes away; select one element with t[…, i]",
             )
-        shape, steps = list(self.shape), list(self._steps)
+        shape, steps = list(self.shape), list(self.steps)
         del shape[axis], steps[axis]
         return self._with(shape, steps)
 
@@ -486,20 +486,20 @@ class NkiTensor(NoOperators):
             IllegalOperand: another number of elements, or a layout that the shape cannot describe.
         """
         target = resolve_minus_one(ints(shape), self.size, self.describe())
-        head = self._partition_axis + 1
+        head = self.partition_axis + 1
         if head and target[:head] != self.shape[:head]:
             raise IllegalOperand(
                 f"reshape{target} of {self.describe()} changes the partition axis",
                 advice=f"keep {self.shape[0]} partitions as the first axis",
             )
-        steps = split_groups(self.shape[head:], self._steps[head:], target[head:])
+        steps = split_groups(self.shape[head:], self.steps[head:], target[head:])
         if steps is None:
             raise IllegalOperand(
                 f"reshape{target} of {self.describe()}: the layout has gaps that this shape cannot describe",
                 numbers=(f"pattern {self.get_pattern()}",),
                 advice="copy it into a new tensor first, or reshape before slicing",
             )
-        return self._with(target, self._steps[:head] + steps)
+        return self._with(target, self.steps[:head] + steps)
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Split one axis into several whose product is its extent; one of them may be -1."""
@@ -507,14 +507,14 @@ class NkiTensor(NoOperators):
         parts = resolve_minus_one(ints(shape), self.shape[axis], self.describe())
         return self._with(
             self.shape[:axis] + parts + self.shape[axis + 1 :],
-            self._steps[:axis] + row_major(parts, self._steps[axis]) + self._steps[axis + 1 :],
+            self.steps[:axis] + row_major(parts, self.steps[axis]) + self.steps[axis + 1 :],
         )
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
         """Merge the axes ``start_dim`` to ``end_dim`` (inclusive), which must be dense among themselves."""
         first = self.axis(start_dim, "flatten_dims", free_only=True)
         last = self.axis(end_dim, "flatten_dims", free_only=True)
-        step = merge_steps(self.shape[first : last + 1], self._steps[first : last + 1]) if first <= last else None
+        step = merge_steps(self.shape[first : last + 1], self.steps[first : last + 1]) if first <= last else None
         if step is None:
             raise IllegalOperand(
                 f"flatten_dims({start_dim}, {end_dim}) of {self.describe()}: the axes are not dense among themselves",
@@ -524,7 +524,7 @@ class NkiTensor(NoOperators):
         extent = math.prod(self.shape[first : last + 1])
         return self._with(
             (*self.shape[:first], extent, *self.shape[last + 1 :]),
-            (*self._steps[:first], step, *self._steps[last + 1 :]),
+            (*self.steps[:first], step, *self.steps[last + 1 :]),
         )
 
     def rearrange(self, src_pattern: Any, dst_pattern: Any, fixed_sizes: dict[str, int] | None = None) -> NkiTensor:
@@ -542,8 +542,8 @@ class NkiTensor(NoOperators):
     def view(self, dtype: Any) -> NkiTensor:
         """Read the same bits as another dtype; the last axis shrinks or grows with the size of the elements."""
         target = dtypes.of(dtype) or checked_dtype(f"view of {self.describe()}", dtype)
-        layout, old_bytes = (self.shape, self._steps, self._free_offset), self.dtype.size_bytes
-        shape, steps, offset = recast(layout, self._partition_axis, old_bytes, target, self.describe)
+        layout, old_bytes = (self.shape, self.steps, self.free_offset), self.dtype.size_bytes
+        shape, steps, offset = recast(layout, self.partition_axis, old_bytes, target, self.describe)
         return self._with(shape, steps, free_offset=offset, dtype=target)
 
     def reinterpret_cast(self, dtype: Any) -> NkiTensor:

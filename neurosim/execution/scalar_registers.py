@@ -21,6 +21,7 @@ from neurosim.errors import IllegalOperand, Uninitialized, UnknownBehavior, Unsu
 from neurosim.kernel import Kernel
 from neurosim.memory import UNWRITTEN, WRITTEN, Allocation
 from neurosim.view import Array, NkiTensor
+from neurosim.views.indexing import indexed
 
 LEAST: Final = -(1 << 31)
 END: Final = 1 << 31
@@ -63,6 +64,10 @@ class VirtualRegister(NkiTensor):
         if self.allocation.storage.state == UNWRITTEN:
             return f"{self.describe()}, never written"
         return f"{self.describe()} = {self.value() if self.known else 'unknown without values'}"
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        """Raise IllegalOperand, whatever the key."""
+        return indexed(self, key)
 
     def _with(self, *_: Any, **__: Any) -> NkiTensor:
         raise IllegalOperand(

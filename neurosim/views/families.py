@@ -18,18 +18,29 @@ class Family:
 
     Attributes:
         weight: what a byte of the beginning counts for in a view's ``spot``: in PSUM signatures tell places apart.
+        steps: elements between neighbours per axis; along partitions, partitions.
+        partition_axis: which axis partitions are, -1 in HBM.
+        moves: by how much an index along each axis moves a view's ``spot``, and its ``offset_bytes``; None of views
+            that are placed otherwise, each of which is of a family of its own: each call looks at them closely.
+        pair: moves of the first of two axes, then of the second; None of other numbers of axes.
         rows: of plain tiles of bfloat16 and float32 bytes of an element, elements from one partition to the next, and
             whether it is bfloat16; None of all others.
     """
 
-    __slots__ = ("rows", "weight")
+    __slots__ = ("moves", "pair", "partition_axis", "rows", "steps", "weight")
 
-    def __init__(self, weight: int, rows: tuple[int, int, bool] | None = None) -> None:
-        self.weight, self.rows = weight, rows
+    def __init__(
+        self,
+        steps: tuple[int, ...],
+        partition_axis: int,
+        weight: int = 0,
+        moves: tuple[tuple[int, int], ...] | None = None,
+        rows: tuple[int, int, bool] | None = None,
+    ) -> None:
+        self.steps, self.partition_axis, self.weight, self.moves, self.rows = steps, partition_axis, weight, moves, rows
+        self.pair = (*moves[0], *moves[1]) if moves is not None and len(moves) == 2 else None
 
 
-ALONE: Final = Family(0)
-"""Of views that more than a pattern tells apart: each call looks at them closely."""
 _PARTITIONS: Final = 1 << 8
 """More than any chip has."""
 
@@ -41,4 +52,8 @@ def family_of(memory: Memory, dtype: DType, steps: tuple[int, ...], partition_ax
     if partition_axis == 0 and len(steps) == 2 and steps[1] == 1 and dtype in (bfloat16, float32):
         step, rest = divmod(steps[0] * row_bytes, dtype.size_bytes)
         rows = None if rest else (dtype.size_bytes, step, dtype == bfloat16)
-    return Family(_PARTITIONS if memory is Memory.psum else 0, rows)
+    weight, size = _PARTITIONS if memory is Memory.psum else 0, dtype.size_bytes
+    moves = [(step * size * weight, step * size) for step in steps]
+    if partition_axis >= 0:
+        moves[partition_axis] = steps[partition_axis], 0
+    return Family(steps, partition_axis, weight, tuple(moves), rows)

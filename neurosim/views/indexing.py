@@ -24,6 +24,55 @@ class DynamicSlice:
     size: int
 
 
+def sliced(tensor: NkiTensor, key: Any) -> NkiTensor | tuple[tuple[int, ...], int, int]:
+    """Return ``tensor[key]``; of slices that keep each neighbour its shape, and the moves of its spot and its offset.
+
+    Ints and such slices, one per axis, are most of all keys; :func:`indexed` knows what else is legal, and what is not.
+    """
+    shape, moves = tensor.shape, tensor.family.moves
+    if type(key) is not tuple or len(key) != len(shape) or moves is None:
+        return indexed(tensor, key)
+    spot = offset = 0
+    extents: list[int] = []
+    has_ints = False
+    for place, entry in enumerate(key):  # each step of Python counts
+        extent = shape[place]
+        if type(entry) is slice and entry.step is None:
+            start, stop = entry.start, entry.stop
+            if start is None:
+                start = 0
+            if stop is None:
+                stop = extent
+            if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= extent:
+                return indexed(tensor, key)
+            extents.append(stop - start)
+        elif type(entry) is int and 0 <= entry < extent:
+            start, has_ints = entry, True
+            extents.append(1)
+        else:
+            return indexed(tensor, key)
+        if start:
+            down, along = moves[place]
+            spot += start * down
+            offset += start * along
+    return picked(tensor, key, extents, spot, offset) if has_ints else (tuple(extents), spot, offset)
+
+
+def picked(tensor: NkiTensor, key: tuple[int | slice, ...], extents: list[int], spot: int, offset: int) -> NkiTensor:
+    """Return ``tensor[key]`` where ints drop axes, but for that of partitions; ``extents`` count them as 1."""
+    axis, steps = tensor.partition_axis, tensor.steps
+    kept = [place for place, entry in enumerate(key) if type(entry) is slice or place == axis]
+    if len(kept) < (2 if axis >= 0 else 1):
+        return indexed(tensor, key)  # which keeps an axis more
+    return tensor.patterned(
+        tuple([extents[place] for place in kept]),
+        tuple([steps[place] for place in kept]),
+        kept.index(axis) if axis > 0 else axis,
+        tensor.relative_partition + spot - offset * tensor.family.weight,
+        tensor.free_offset + offset // tensor.dtype.size_bytes,
+    )
+
+
 def indexed(tensor: NkiTensor, key: Any) -> NkiTensor:
     """Return the view that ``tensor[key]`` stands for; see there."""
     keys = expand(tensor, key)

@@ -19,7 +19,6 @@ from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.memory import HOLE, UNWRITTEN, Mask
 from neurosim.plane import Plane
 from neurosim.view import Array, NkiTensor
-from neurosim.views.families import ALONE
 
 Indices = npt.NDArray[np.int64]
 
@@ -45,9 +44,7 @@ class IndirectTensor(NkiTensor):
     _valid: Mask | None
     _is_assumed: bool
 
-    def __init__(self, *pattern: Any) -> None:
-        super().__init__(*pattern)
-        self.family = ALONE
+    is_placed_by_pattern = False
 
     def is_indirect(self) -> bool:
         """Return True."""
@@ -73,8 +70,8 @@ class IndirectTensor(NkiTensor):
             (self.limit, *shape),
             (self.index_step, *steps),
             axis,
-            self._start_partition,
-            self._free_offset,
+            self.relative_partition,
+            self.free_offset,
         )
 
     def _with(
@@ -249,8 +246,8 @@ def _attach(static: NkiTensor, index: NkiTensor, index_step: int, limit: int, pe
         static.shape,
         static.steps,
         static.partition_axis,
-        static._start_partition,
-        static._free_offset,
+        static.relative_partition,
+        static.free_offset,
     )
     tensor.index, tensor.index_step, tensor.limit, tensor.per_lane = index, index_step, limit, per_lane
     tensor._positions = tensor._valid = None
@@ -339,7 +336,7 @@ def _limit(static: NkiTensor, index_step: int, extent: int, first_axis: int) -> 
     """Return how many indices keep the whole pattern within the tensor, at most ``extent``."""
     elements = static.allocation.row_bytes // static.dtype.size_bytes
     axes = range(first_axis, len(static.shape))
-    last = static._free_offset + sum(
+    last = static.free_offset + sum(
         max(static.steps[axis], 0) * (static.shape[axis] - 1) for axis in axes if axis != static.partition_axis
     )
     if as_int(index_step) < 1:

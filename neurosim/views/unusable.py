@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 from neurosim.errors import OutOfBounds
 from neurosim.view import Array, NkiTensor
-from neurosim.views.families import ALONE
 
 
 class UnusableTensor(NkiTensor):
@@ -24,9 +23,7 @@ class UnusableTensor(NkiTensor):
 
     error: OutOfBounds
 
-    def __init__(self, *pattern: Any) -> None:
-        super().__init__(*pattern)
-        self.family = ALONE
+    is_placed_by_pattern = False
 
     def refuse(self) -> NoReturn:
         """Raise the error."""

@@ -186,6 +186,8 @@ def test_a_register_out_of_bounds(name, index):
         (lambda t, x, r: x[r, r], "one register places a view"),
         (lambda t, x, r: x[r][nl.ds(r, 1)], "one register places a view"),
         (lambda t, x, r: r[0], "a register is one scalar"),
+        (lambda t, x, r: r[0:1,], "a register is one scalar"),
+        (lambda t, x, r: r[:], "a register is one scalar"),
         (lambda t, x, r: x.vector_select(0, r), "the index is register"),
     ],
 )
