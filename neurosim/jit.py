@@ -249,7 +249,7 @@ class Kernel(functools.partial[Any]):
         if self.is_parallel:
             from neurosim.compiling import threads
 
-            return threads.function(self, folder, functools.partial(_announce, self.package))
+            return threads.function(self, arguments, folder, functools.partial(_announce, self.package))
         form = hashlib.sha256("".join(map(_form, arguments)).encode()).hexdigest()[:12]
         path = None if folder is None else folder / f"{self.name}-{form}"
         code = None if path is None else MachineCode.read(path)

@@ -14,6 +14,7 @@ Flags, each with its reason:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -46,11 +47,23 @@ _SETTINGS: Final = (
 
 def machine_code(kernel: Kernel, arguments: tuple[Any, ...]) -> files.MachineCode:
     """Compile a serial kernel for arguments such as these."""
-    made = dispatcher(kernel)
-    form = tuple(made.typeof_pyval(argument) for argument in arguments)
-    made.compile(form)
+    with switched_on():
+        made = dispatcher(kernel)
+        form = tuple(made.typeof_pyval(argument) for argument in arguments)
+        made.compile(form)
     result = made.overloads[form]
     return files.MachineCode(result.fndesc.llvm_cpython_wrapper_name, result.library._get_compiled_object())
+
+
+@contextlib.contextmanager
+def switched_on() -> Iterator[None]:
+    """Let numba compile where a program has switched it off since, which our declarations did not see."""
+    before = _config.DISABLE_JIT
+    _config.DISABLE_JIT = 0
+    try:
+        yield
+    finally:
+        _config.DISABLE_JIT = before
 
 
 def is_as_told() -> bool:

@@ -12,7 +12,7 @@ import numba  # type: ignore[import-untyped,unused-ignore]
 import numba.core.caching  # type: ignore[import-untyped,unused-ignore]
 import numba.core.runtime  # type: ignore[import-untyped,unused-ignore]
 
-from neurosim.compiling.compiler import FLAGS, prepared
+from neurosim.compiling.compiler import FLAGS, prepared, switched_on
 from neurosim.jit import Kernel
 
 _numba: Final[Any] = numba
@@ -21,9 +21,12 @@ _log = logging.getLogger(__name__)
 _NOT_KEPT: Final = "compiled code is not kept on disk: %s"
 
 
-def function(kernel: Kernel, folder: Path | None, announce: Callable[[], None]) -> Callable[..., Any]:
-    """Return numba's function, which looks in the folder before it compiles."""
-    jitted: Any = _numba.njit(prepared(kernel.py_func), parallel=True, **FLAGS)
+def function(
+    kernel: Kernel, arguments: tuple[Any, ...], folder: Path | None, announce: Callable[[], None]
+) -> Callable[..., Any]:
+    """Return numba's function for arguments such as these, found in the folder or compiled."""
+    with switched_on():
+        jitted: Any = _numba.njit(prepared(kernel.py_func), parallel=True, **FLAGS)
     try:
         kept = None if folder is None else _Kept(jitted.py_func, folder, announce)
     except RuntimeError as error:  # the folder can be written no longer
@@ -33,6 +36,8 @@ def function(kernel: Kernel, folder: Path | None, announce: Callable[[], None]) 
         announce()
     else:
         jitted._cache = kept
+    with switched_on():
+        jitted.compile(tuple(jitted.typeof_pyval(argument) for argument in arguments))
     found: Callable[..., Any] = jitted
     return found
 

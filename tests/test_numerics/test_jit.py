@@ -176,6 +176,7 @@ def test_the_loop_on_threads_outlives_files_that_were_harmed_and_a_full_disk(tmp
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import numpy as np; from package.kernels import fill\n"
         "def full(*given, **named):\n    raise OSError(28, 'No space left on device')\n"
         "if 'full' in sys.argv:\n    import numba.core.caching as caching; caching.IndexDataCacheFile.save = full\n"
+        "if 'off' in sys.argv:\n    import numba; numba.config.DISABLE_JIT = 1\n"
         "if 'gone' in sys.argv:\n    import pathlib, neurosim.jit; neurosim.jit.cache_dir(fill.package)\n"
         "    pathlib.Path.mkdir = full\n"
         "if 'read-only' in sys.argv:\n    import tempfile; tempfile.TemporaryFile = full\n"
@@ -188,11 +189,21 @@ def test_the_loop_on_threads_outlives_files_that_were_harmed_and_a_full_disk(tmp
         assert values == "[0.0, 2.0, 4.0, 6.0]"
         return found
 
-    assert [hits("full"), hits(), hits(), hits("gone"), hits("read-only")] == ["0", "0", "1", "0", "1"]
+    assert [hits("full", "off"), hits(), hits(), hits("gone"), hits("read-only")] == ["0", "0", "1", "0", "1"]
     for ending in ("nbc", "nbi"):
         (path,) = cache.rglob(f"*.{ending}")
         path.write_bytes(path.read_bytes()[:-9])
         assert [hits(), hits()] == ["0", "1"]
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_program_that_switches_numba_off_computes_all_the_same(tmp_path: Path, where: str) -> None:
+    switch = "import numba; numba.config.DISABLE_JIT = 1"
+    program = [switch, "from neurosim.numerics import alu", ADD, "print(numba.config.DISABLE_JIT)"]
+    if where == "after":
+        program[:2] = program[1::-1]
+    assert run(["-c", ";".join(program)], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout == "[2.0, 2.0, 2.0, 2.0]\n1\n"
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
