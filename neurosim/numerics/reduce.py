@@ -149,7 +149,8 @@ def reduce_free(op: str, x: NDArray[Any], groups: int = 1) -> NDArray[Any]:
     if op in _BITS:
         result: NDArray[Any] = _BITS[op].reduce(runs, axis=1)
         return result.reshape(rows, groups)
-    out = np.empty(rows * groups, np.float32)
+    found = np.empty((rows, groups), np.float32)  # what owns its bytes is written without a search for shared ones
+    out = found.reshape(-1)
     if op in _ORDERED:
         _ORDERED[op](runs, out)
     elif op in ("maximum", "minimum"):
@@ -163,4 +164,4 @@ def reduce_free(op: str, x: NDArray[Any], groups: int = 1) -> NDArray[Any]:
             "logical_xor": (counts & 1) == 1,
         }
         out[:] = truth[op]
-    return out.reshape(rows, groups)
+    return found
