@@ -273,7 +273,10 @@ def _lines(summary: Summary) -> Text:
             waits = f"{_how(line)} {units.time(line['stall_ps'] / width)} (line {producer['line']})"
         place, instruction = shortened(place, 24), shortened(line["instruction"], 17)
         share = units.percent(line["share"])
-        text.append(layout.format(place, instruction, line["count"], line["engine"], share, waits))
+        row = layout.format(place, instruction, line["count"], line["engine"], share, waits)
+        if len(row.rstrip()) > WIDTH:  # the line waited for goes below, in its column
+            row = row.replace(" (line ", "\n" + " " * row.index(waits) + "(line ")
+        text.append(row)
         if line["source"]:
             text.append(f"    {shortened(line['source'], WIDTH - 4)}\n", style="dim")
     return text

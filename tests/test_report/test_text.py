@@ -230,3 +230,13 @@ def test_without_multiplication_nothing_is_called_memory_bound(summary: dict[str
     summary["flops"] = 0
     assert "no matrix multiplication;" in report(summary)
     assert "memory bound" not in report(summary)
+
+
+def test_the_line_waited_for_goes_below_where_the_row_is_too_long(summary: dict[str, Any]) -> None:
+    line = summary["lines"][0]
+    line.update(stall_reason="throttle", stall_ps=8_870_000, waits_for={"file": line["file"], "line": 161})
+    rows = report(summary).splitlines()
+    first = next(index for index, row in enumerate(rows) if row.startswith("matmul_0.py:40"))
+    assert rows[first].endswith("its full clock 8.87 µs")
+    assert rows[first + 1] == " " * rows[first].index("its full clock") + "(line 161)"
+    assert rows[first + 2].startswith("    nisa.nc_matmul(")
