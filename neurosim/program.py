@@ -353,5 +353,13 @@ class Program:
         return load(path)
 
 
+def present(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which numbers occur, in ascending order; all are 0 or more, and small.
+
+    NumPy's ``unique`` imports its masked arrays, which a first launch has no other use for.
+    """
+    return np.flatnonzero(np.bincount(numbers))
+
+
 def _extend(column: array[int], values: NDArray[np.int64]) -> None:
     column.frombytes(values.astype(column.typecode).tobytes())

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from neurosim.analysis.regions import COVERED, COVERS, Region, candidates, region_of, relation
 from neurosim.errors import SimulatorBug
-from neurosim.program import Access, Program
+from neurosim.program import Access, Program, present
 from neurosim.work import Control
 
 Ints = NDArray[np.int64]
@@ -175,7 +175,7 @@ def _loop_heads(program: Program) -> tuple[Ints, Ints]:
     is_head = np.array(meets, dtype=bool)[np.array(program.signature_ids, dtype=np.int64)]
     cores = np.array(program.cores, dtype=np.int64)
     consumers, producers = [empty], [empty]
-    for core in np.flatnonzero(np.bincount(cores)):
+    for core in present(cores):
         mine = np.flatnonzero(cores == core)
         heads = mine[is_head[mine]]
         if not len(heads):

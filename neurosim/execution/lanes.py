@@ -249,10 +249,7 @@ class Lanes:
 
     def random(self, partitions: int, elements: int) -> npt.NDArray[np.uint32]:
         """Draw numbers of 32 bits from the first lanes' generators, uint32 [partitions, elements]."""
-        kernel, engine = self._kernel, self.engine
-        return random.draw(
-            generator(engine, kernel.chip), kernel.registers(RANDOM, engine).words[:partitions], elements
-        )
+        return random.draw(generator(self.engine, self.chip), self.words(RANDOM)[:partitions], elements)
 
     def begin_shared(self, operands: Operands) -> list[bytes] | None:
         """Note that this core is about to write into shared HBM; return what :func:`shared_bytes` does."""

@@ -13,7 +13,7 @@ from neurosim.analysis.lifetimes import SPILL, SPILLS, check_capacity, lifetimes
 from neurosim.chip import Chip, psum_bytes
 from neurosim.engines import Memory
 from neurosim.errors import SimulatorBug
-from neurosim.program import Access, Program, Signature
+from neurosim.program import Access, Program, Signature, present
 from neurosim.timing.edits import UNCHANGED, Edit
 from neurosim.timing.events.tables import (
     CORE,
@@ -266,7 +266,7 @@ def _epochs(records: _Records) -> Ints:
     epochs = np.zeros(len(records.cores), dtype=np.int64)
     meets = records.partners >= 0
     if meets.any():
-        for core in np.flatnonzero(np.bincount(records.cores)):
+        for core in present(records.cores):
             mine = records.cores == core
             epochs[mine] = 2 * np.cumsum(meets[mine]) - meets[mine]
     return epochs
@@ -388,7 +388,7 @@ def _turns(records: _Records, costs: Costs, engines: int) -> Ints:
     shares = costs.costs["share_end"] - costs.costs["share_start"]
     width = (shares * costs.costs["may_turn"]).astype(np.int64)[records.signatures] * ~records.gone
     turns = np.zeros(len(width), dtype=np.int64)
-    for core in np.flatnonzero(np.bincount(records.cores)):
+    for core in present(records.cores):
         mine = records.cores == core
         turns[mine] = (np.cumsum(width[mine]) - width[mine]) % engines
     return np.where(width > 0, turns, 0)

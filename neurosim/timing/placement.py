@@ -21,7 +21,7 @@ from neurosim import tiers
 from neurosim.chip import Chip
 from neurosim.engines import Engine
 from neurosim.jit import compiled
-from neurosim.program import Program, Signature
+from neurosim.program import Program, Signature, present
 from neurosim.timing.laws import lanewise_cost
 from neurosim.work import AccumulatorRead, Lanewise
 
@@ -63,7 +63,7 @@ def placed(program: Program, chip: Chip) -> Placement:
     own = np.array([signature.engine is not _SHARING[0] for signature in signatures], dtype=np.int64)
     cores = np.array(program.cores, dtype=np.int64)
     models, loads_ps = _models(program), np.empty(len(_SHARING), dtype=np.int64)
-    for core in np.flatnonzero(np.bincount(cores)).tolist():
+    for core in present(cores).tolist():
         mine = np.flatnonzero(cores == core)
         tiers.run(len(mine), _balance, numbers, mine, models, shared, own, twins, held_ps, loads_ps, REACH)
     return Placement(signatures, numbers)

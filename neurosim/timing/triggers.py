@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from neurosim.analysis.dependences import Operands
 from neurosim.engines import DESCRIPTOR_TRIGGERS, usual_trigger
-from neurosim.program import Program, Signature
+from neurosim.program import Program, Signature, present
 from neurosim.timing.placement import Placement
 from neurosim.work import Transfer
 
@@ -39,7 +39,7 @@ def triggered(program: Program, placement: Placement) -> Placement:
     chosen = left_open[placement.numbers]
     chosen &= _touches(operands, own, len(program)) & ~_touches(operands, callers, len(program))
     signatures, numbers = list(placement.signatures), placement.numbers.copy()
-    for number in np.flatnonzero(np.bincount(numbers[chosen])).tolist():
+    for number in present(numbers[chosen]).tolist():
         hardware = _by_hardware(signatures[number])
         if hardware != signatures[number]:
             numbers[chosen & (placement.numbers == number)] = len(signatures)

@@ -30,7 +30,7 @@ import numpy as np
 
 from neurosim import tiers
 from neurosim.engines import Memory
-from neurosim.program import Access, Program, Signature
+from neurosim.program import Access, Program, Signature, present
 from neurosim.record.storages import Storages
 from neurosim.timing.passes.keeping import keep
 from neurosim.timing.passes.operands import READ, Bools, Columns, Ints, alike, free, is_whole, named
@@ -122,7 +122,7 @@ def reused(program: Program, columns: Columns, storages: Ints, infos: Storages, 
     tiles = _tiles(program, columns, storages, infos, loads, lives)
     limit_bytes = int(KEPT_SHARE * sbuf_bytes)
     tiles = tiles.only(_worth_keeping(tiles, lives, limit_bytes))
-    for core in np.flatnonzero(np.bincount(tiles.cores)).tolist():
+    for core in present(tiles.cores).tolist():
         mine = tiles.only(tiles.cores == core)
         used_bytes = _used_bytes(program, columns, storages, infos, lives, core)
         others = _kept(mine, lives, used_bytes, limit_bytes)
