@@ -45,10 +45,15 @@ if TYPE_CHECKING:
     from neurosim.run import Result
     from neurosim.timing import LaunchOverhead
 
+HELP_WIDTH = 120
+"""Columns of ``--help`` at most, on wider terminals."""
+
 app = typer.Typer(
     cls=Commands,
     help="Run NKI kernels on a simulated NeuronCore: exact values, a time, and the reason for the time.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # its tables leave little room for help beside names and types
+    context_settings={"max_content_width": HELP_WIDTH},
     pretty_exceptions_enable=False,
     add_completion=False,
 )
@@ -108,7 +113,10 @@ Throttle = Annotated[
 
 @app.command()
 def demo(json_file: Json = None, chip: ChipName = None) -> None:
-    """Run a 2048³ bfloat16 matmul and causal attention over 2048 × 128; check both against float64."""
+    """Run a matmul and causal attention, and check their values.
+
+    The one is 2048³ in bfloat16, the other over 2048 × 128; both are checked against float64.
+    """
     check_places(json_file)
     from neurosim.shell.demo import CASES, run_case
 
@@ -176,7 +184,7 @@ def profile(
     advice: Limits = False,
     what_if: Changes = None,
 ) -> None:
-    """Run one kernel on random inputs of the given shapes and print its report."""
+    """Run one kernel on random inputs and print its report."""
     import neurosim
 
     changes = parsed(what_if or [])
@@ -217,7 +225,7 @@ def precision(
         int, typer.Option(min=0, help="Say of so many lines what their error comes to in the outputs: a run for each.")
     ] = 12,
 ) -> None:
-    """Run one kernel on random inputs beside float64 and print where its errors are born."""
+    """Run one kernel beside float64 and print where errors are born."""
     import neurosim
 
     check_places(json_file)
@@ -256,7 +264,7 @@ def time(
     advice: Limits = False,
     what_if: Changes = None,
 ) -> None:
-    """Time a saved program again, on its own chip or on a variant of it, and print its report."""
+    """Time a saved program again and print its report. It is timed on its own chip, or on a variant of that."""
     from neurosim.run import reopen
 
     changes = parsed(what_if or [])
@@ -272,7 +280,7 @@ def time(
 def chips(
     name: Annotated[str | None, typer.Argument(help="Show all figures of this chip, or of a device file.")] = None,
 ) -> None:
-    """List the chips, or the figures of one with unit, standing and source."""
+    """List the chips, or the figures of one. Each has its unit, standing and source."""
     from neurosim.devices import available, load_chip
 
     if name is not None:
@@ -293,7 +301,7 @@ def chips(
 
 @app.command()
 def isa(name: Annotated[str | None, typer.Argument(help="Show the manual's page of this instruction.")] = None) -> None:
-    """List the instructions, with the chips that have them, or show what one takes, refuses and does."""
+    """List the instructions, or show the manual's page of one. The list says which chips have them."""
     from neurosim.manual.text import overview, page_text
 
     color = _wants_color()

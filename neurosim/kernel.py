@@ -27,7 +27,7 @@ from neurosim.program import MOST_ROWS, Program, StorageInfo
 from neurosim.record.call_stacks import CallStacks
 from neurosim.record.call_stacks import boundary as boundary
 from neurosim.record.call_stacks import warn as warn
-from neurosim.record.naming import default_name
+from neurosim.record.naming import default_name, label
 from neurosim.record.places import At, Located
 from neurosim.record.storages import MOST_BYTES
 from neurosim.versions import NkiVersion
@@ -182,6 +182,10 @@ class Kernel:
         frames = self.program.stacks[self.stack() if stack is None else stack]
         return tuple(str(frame) for frame in frames)
 
+    def _called(self, name: str) -> str:
+        """Return what messages call a tensor that is being made here: its variable in place of a made-up name."""
+        return label(name, self.program.stacks[self.stack()])
+
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def allocate(
@@ -212,12 +216,12 @@ class Kernel:
                     row_bytes *= extent
                 if row_bytes > MOST_BYTES:
                     raise CapacityExceeded(
-                        f"nl.ndarray {name}: {row_bytes} bytes are more than any HBM has",
+                        f"nl.ndarray {self._called(name)}: {row_bytes} bytes are more than any HBM has",
                         advice="check the shape: extents multiply",
                     )
                 if address is not None:
                     raise IllegalOperand(
-                        f"nl.ndarray {name}: address= places SBUF and PSUM tensors only",
+                        f"nl.ndarray {self._called(name)}: address= places SBUF and PSUM tensors only",
                         advice="leave address out: the runtime places tensors in HBM",
                     )
                 return self._register(extents, format_, memory, name, row_bytes, None, "tile")
@@ -276,8 +280,8 @@ class Kernel:
         other = self.program.storages[found.id]
         if (other.shape, other.dtype) != (info.shape, info.dtype):
             raise IllegalOperand(
-                f"nl.ndarray {info.name}: {list(info.shape)} {info.dtype} in shared HBM, and another program of the "
-                f"launch made it {list(other.shape)} {other.dtype}",
+                f"nl.ndarray {self._called(info.name)}: {list(info.shape)} {info.dtype} in shared HBM, and another "
+                f"program of the launch made it {list(other.shape)} {other.dtype}",
                 numbers=tuple(f"there allocated at {line}" for line in self.where(other.stack)[:1]),
                 advice="all programs allocate the same shared tensors; use nl.private_hbm for one of this core alone",
             )
@@ -330,7 +334,7 @@ class Kernel:
         limit, capacity = self.chip.partitions, self.capacity_bytes(memory)
         if len(shape) >= 2 and shape[0] <= limit and row_bytes <= capacity:
             return row_bytes
-        what = f"nl.ndarray {name}{list(shape)} {dtype} in {memory.label}"
+        what = f"nl.ndarray {self._called(name)}{list(shape)} {dtype} in {memory.label}"
         if len(shape) < 2:
             down = f"({shape[0]}, 1) or " if 1 < shape[0] <= limit else ""
             raise IllegalOperand(f"{what}: one axis", advice=f"the first axis is partitions; use {down}(1, {shape[0]})")
@@ -358,13 +362,14 @@ class Kernel:
             partition, start = (as_int(part) for part in address)
         except (TypeError, ValueError):
             raise IllegalOperand(
-                f"nl.ndarray {name}: address={address!r}",
+                f"nl.ndarray {self._called(name)}: address={address!r}",
                 advice="give (partition, byte within the partition)",
             ) from None
         capacity, partitions = self.capacity_bytes(memory), self.chip.partitions
         if not (partition >= 0 and partition + shape[0] <= partitions and start >= 0 and start + row_bytes <= capacity):
             raise OutOfBounds(
-                f"nl.ndarray {name}: address ({partition}, {start}) with {shape[0]} partitions of {row_bytes} bytes",
+                f"nl.ndarray {self._called(name)}: address ({partition}, {start}) with {shape[0]} partitions of "
+                f"{row_bytes} bytes",
                 numbers=(f"{memory.label} has {partitions} partitions of {capacity} bytes",),
                 advice="address is (first partition, byte in it); place it so that its end lies within the memory",
             )

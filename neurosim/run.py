@@ -59,7 +59,7 @@ from neurosim.result import Result as Result
 from neurosim.spelling import spelt
 from neurosim.timing import LaunchOverhead, TimingOptions
 from neurosim.versions import NKI_0_1, NKI_0_4, NkiVersion, nki_version_of
-from neurosim.views.methods import no_method
+from neurosim.views.methods import no_method, no_number
 
 if TYPE_CHECKING:
     from neurosim.shadow import Shadow
@@ -456,7 +456,8 @@ def _programs(function: Callable[..., Any], bound: inspect.BoundArguments, kerne
 
 def _said(error: Mistake, arguments: Mapping[str, Any], kernel: str) -> NeurosimError | None:
     """Return what a mistake in a kernel that Python refused is about; None of one that is not about NKI."""
-    return refused(error) or no_method(error) or no_tensor(error, arguments, kernel) or miscalled(error)
+    found = refused(error) or no_method(error) or no_number(error)
+    return found or no_tensor(error, arguments, kernel) or miscalled(error)
 
 
 def _without_alias_marks(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from neurosim.dtypes import DType
 from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.execution import seen
-from neurosim.views.arithmetic import NoOperators
+from neurosim.views.arithmetic import BY_VALUE, NoOperators
 from neurosim.views.families import Family, family_of
 from neurosim.views.indexing import sliced
 from neurosim.views.reshaping import (
@@ -296,7 +296,7 @@ class NkiTensor(NoOperators):
         return f"NkiTensor({self.describe()})"
 
     def __str__(self) -> str:
-        seen.note(f"it shows the values of {self.allocation.name}")
+        seen.note(f"it shows the values of {self.allocation.label}")
         mask = self.allocation.storage.unwritten(self)
         if mask is None:
             return f"{self.describe()}\n{self.array()}"
@@ -315,7 +315,7 @@ class NkiTensor(NoOperators):
         if self.size == 1 and not self.allocation.memory.is_hbm:
             raise IllegalOperand(
                 f"{self.describe()}: a tensor has no truth value while the kernel is built",
-                advice="compare with None, load it into a register, or compute the predicate with an instruction",
+                advice=f"compare with None where it may be missing; {BY_VALUE}",
             )
         return True
 

@@ -173,7 +173,8 @@ def test_words_name_what_was_waited_for_longer(tiled: neurosim.Result) -> None:
     load = next(row for row in found.lines if row.engine == "dma" and row.change_ps > 0)
     assert load.b is not None
     assert f"more for DMA bandwidth (dma_copy, line {load.b.line})" in why_line(row)
-    assert "times as slow. On " in headline(found)
+    before, after = (side.summary["makespan_ps"] for side in (found.a, found.b))
+    assert f": {100 * (after / before - 1):.1f} % longer. On " in headline(found)
 
 
 def test_words_say_how_often_and_how_long_each(rungs: Diff) -> None:
@@ -181,7 +182,8 @@ def test_words_say_how_often_and_how_long_each(rungs: Diff) -> None:
     assert why_line(loads).startswith(f"{loads.b_count:,} times, not {loads.a_count:,}; each busy ")
     new = next(row for row in rungs.lines if row.a is None)
     assert why_line(new) == "not in A"
-    assert "times as fast. On " in headline(rungs)
+    before, after = (side.summary["makespan_ps"] for side in (rungs.a, rungs.b))
+    assert f": {100 * (1 - after / before):.1f} % shorter. On " in headline(rungs)
 
 
 def test_what_runs_were_given(tiled: neurosim.Result) -> None:

@@ -108,6 +108,23 @@ def test_an_instruction_that_is_not_there(name, error, monkeypatch):
         page_text(name)
 
 
+@pytest.mark.parametrize("prefix", ["", "nisa.", "isa.", "nki.isa."])
+def test_an_instruction_is_found_as_kernels_write_it(prefix):
+    assert page_text(f"{prefix}max8") == pages.page("max8")
+
+
+@pytest.mark.parametrize("name", ["ndarray", "nl.add", "language.load", "nki.language.sbuf"])
+def test_what_nki_language_has_is_told_by_python(name):
+    with pytest.raises(ConfigurationError, match=r"is in nki\.language, and no instruction") as caught:
+        page_text(name)
+    assert f"help(nl.{name.rpartition('.')[2]})" in caught.value.advice
+
+
+def test_a_function_that_an_instruction_does_names_it():
+    with pytest.raises(ConfigurationError, match=r"as an instruction use nisa\.nc_matmul"):
+        page_text("matmul")
+
+
 def test_examples_are_read():
     assert parse("T[32, 16]") == Tile((32, 16))
     assert parse("psum int32[8, 2] < 5 at 32 with gaps") == Tile(

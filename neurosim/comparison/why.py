@@ -16,9 +16,6 @@ SHOWN: Final = 0.01
 
 CAUSES_NAMED: Final = 3
 
-FACTOR: Final = 1.2
-"""From here on a change is called a factor."""
-
 _WORK: Final = frozenset(CAUSES[number] for number in BUSY)
 
 
@@ -65,21 +62,13 @@ def why_engine(causes_ps: Mapping[str, float]) -> str:
     return ", ".join(parts)
 
 
-def _ratio(before_ps: int, after_ps: int) -> str:
-    """Return how much faster or slower it became: in percent, or as a factor where that is easier to read."""
-    slower, faster = max(before_ps, after_ps), max(min(before_ps, after_ps), 1)
-    word = "slower" if after_ps > before_ps else "faster"
-    if slower >= FACTOR * faster:
-        return f"{slower / faster:.3g} times as {'slow' if after_ps > before_ps else 'fast'}"
-    return f"{percent(slower / faster - 1)} {word}"
-
-
 def headline(diff: Diff) -> str:
     """Return in a sentence what changed, and what of it the busiest engine says."""
     before, after = diff.a.summary["makespan_ps"], diff.b.summary["makespan_ps"]
     if before == after:
         return f"Both take {time(before)}."
-    what = f"B takes {time(after)}, A {time(before)}: {_ratio(before, after)}."
+    change = f"{percent(abs(after - before) / max(before, 1))} {'longer' if after > before else 'shorter'}"
+    what = f"B takes {time(after)}, A {time(before)}: {change}."
     engine = diff.busiest
     name = "the DMA engines" if engine == "dma" else engine
     verb = "are" if engine == "dma" else "is"

@@ -150,16 +150,6 @@ class VirtualRegister(NkiTensor):
 
     __int__ = __index__ = __float__ = _number
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (int, float, np.generic)):
-            raise IllegalOperand(f"'==' of {self.describe()} and {other!r}", advice=self.operator_advice)
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = object.__hash__
-
 
 def allocate(kernel: Kernel, name: str = "") -> VirtualRegister:
     """Return a new register that holds nothing."""

@@ -25,6 +25,7 @@ from neurosim.errors import ConfigurationError, Unsupported
 from neurosim.execution.operands import Operand
 from neurosim.instruction import Instruction
 from neurosim.nki import _catalogue, isa, language
+from neurosim.nki._elsewhere import elsewhere
 
 SHAPE: Final = (32, 16)
 """Of a tile that the examples say nothing about."""
@@ -132,18 +133,25 @@ def declaration(mnemonic: str) -> type[Instruction]:
         Unsupported: one that NKI documents and neurosim lacks.
         ConfigurationError: no instruction at all.
     """
-    mnemonic = mnemonic.removeprefix("nki.").removeprefix("isa.").removeprefix("nisa.")
-    found = _catalogue.instructions().get(mnemonic)
-    if found is None and mnemonic in isa._NOT_BUILT:
+    module, _, name = mnemonic.removeprefix("nki.").rpartition(".")
+    found = _catalogue.instructions().get(name) if module in ("", "isa", "nisa") else None
+    if found is None and module in ("", "isa", "nisa") and name in isa._NOT_BUILT:
         raise Unsupported(
-            f"nki.isa.{mnemonic} is documented for NKI 0.6 and not built here yet",
+            f"nki.isa.{name} is documented for NKI 0.6 and not built here yet",
             advice="`neurosim isa` lists what is built",
+        )
+    if found is None and module in ("", "nl", "language") and not name.startswith("_") and name in dir(language):
+        instead = elsewhere("nki.isa", name)
+        raise ConfigurationError(
+            f"{name} is in nki.language, and no instruction of nki.isa",
+            numbers=(f"as an instruction {instead}",) if "nisa." in instead else (),
+            advice=f"for nki.language ask in Python: import neurosim, nki.language as nl; help(nl.{name})",
         )
     if found is None:
         raise ConfigurationError(
             f"there is no instruction {mnemonic}",
-            numbers=("known: " + ", ".join(_alike(mnemonic)),),
-            advice="name one of these; `neurosim isa` lists all",
+            numbers=("known: " + ", ".join(_alike(name)),),
+            advice="name one of these; `neurosim isa` lists all, which are those of nki.isa",
         )
     cls: type[Instruction] = found.instruction  # type: ignore[attr-defined]
     return cls

@@ -41,6 +41,5 @@ def page_text(mnemonic: str, *, color: bool = False) -> str:
     Raises:
         ConfigurationError: no such instruction.
     """
-    declaration(mnemonic)
-    text = page(mnemonic)
+    text = page(declaration(mnemonic).mnemonic)
     return printed([Markdown(text)], color=color, width=WIDTH) if color else text

@@ -97,4 +97,6 @@ def plain(value: Any) -> Any:
         return "inf"
     if isinstance(value, str | bool | int | float):
         return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
     return [plain(each) for each in value]

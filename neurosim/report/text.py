@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +20,7 @@ from neurosim.report.words import words
 
 BAR = 21
 _BARS = "█ busy ▒ stall · idle"
-_ENGINE = "{}{:>9}{:>9}{:>9}  {}\n"
+_SHARES = "{:>9}{:>9}{:>9}  "
 LINES = 5
 DECISIVE = 0.8
 """Share of the time that an engine is busy for the report to call it the limit."""
@@ -33,6 +35,9 @@ _FINER = {
 """Reasons that stand for several causes."""
 
 FIGURES = 3
+
+_TIED = re.compile(r"(?<=\d) | (?=\d)")
+"""Blanks at which a row is not broken: a number stays with its unit, and with what it is a number of."""
 
 
 def report(content: Mapping[str, Any], *, color: bool = False) -> str:
@@ -190,9 +195,8 @@ def _engines(core: CoreSummary | Summary) -> Text:
     """Each engine's account; the DMA engines share a row."""
     engines, makespan = core["engines"], core["makespan_ps"]
     text = Text()
-    titles = (_BARS.ljust(BAR), "busy", "stalled", "idle", "mostly waits for")
-    text.append(f"{'Engine':9}", style="bold")
-    text.append(_ENGINE.format(*titles), style="bold")
+    titles = _SHARES.format("busy", "stalled", "idle")
+    text.append(f"{'Engine':9}{_BARS:{BAR}}{titles}mostly waits for\n", style="bold")
     dma = {name: engine for name, engine in engines.items() if name.startswith("dma")}
     for name, engine in accounts.rows(engines).items():
         note = _top(engine, makespan)
@@ -200,10 +204,9 @@ def _engines(core: CoreSummary | Summary) -> Text:
             busy = [100 * engine["busy_ps"] / max(makespan, 1) for engine in dma.values()]
             if max(busy) - min(busy) >= 0.1:
                 note = f"{note}; " * bool(note) + f"each {min(busy):.1f}–{max(busy):.1f} %"
-        text.append(f"{name:9}")
         bar, *shares = _account(engine, makespan)
-        text.append_text(bar)
-        text.append(_ENGINE.format("", *shares, note))
+        row = Text(f"{name:9}").append_text(bar).append(_SHARES.format(*shares))
+        text.append_text(row).append(_last(note, len(row)))
     return text
 
 
@@ -241,6 +244,12 @@ def _top(engine: EngineSummary, makespan_ps: int) -> str:
     return f"results of {name} {share}" if part == share else f"results {share} ({name} {part})"
 
 
+def _last(text: str, column: int) -> str:
+    """Return a row's last column, which begins at ``column`` and goes on below itself where there is no more room."""
+    parts = textwrap.wrap(_TIED.sub("\N{NO-BREAK SPACE}", text), WIDTH - column)
+    return ("\n" + " " * column).join(parts).replace("\N{NO-BREAK SPACE}", " ") + "\n"
+
+
 def _how(line: LineSummary) -> str:
     """Say for what a line waited; for data, what the DMA that it waited for longest was doing."""
     longest = max(line["waits"], key=lambda wait: wait["stall_ps"], default=None)
@@ -258,10 +267,10 @@ def _path(summary: Summary) -> str:
 def _lines(summary: Summary) -> Text:
     """The lines that kept their engine busiest, each followed by its source."""
     text = Text()
-    layout = "{:<24} {:<17} {:>7} {:<8} {:>7}  {}\n"
+    layout = "{:<24} {:<17} {:>7} {:<8} {:>7}  {}"
     title = "Lines that cost most" if len(summary["cores"]) == 1 else f"Lines of core {summary['core']}"
     heading = layout.format(title, "instruction", "count", "engine", "busy", "mostly waits for")
-    text.append(heading, style="bold")
+    text.append(f"{heading}\n", style="bold")
     dma_engines = sum(name.startswith("dma") for name in summary["engines"])
     for line in summary["lines"][:LINES]:
         place = f"{Path(line['file']).name}:{line['line']}"
@@ -273,10 +282,8 @@ def _lines(summary: Summary) -> Text:
             waits = f"{_how(line)} {units.time(line['stall_ps'] / width)} (line {producer['line']})"
         place, instruction = shortened(place, 24), shortened(line["instruction"], 17)
         share = units.percent(line["share"])
-        row = layout.format(place, instruction, line["count"], line["engine"], share, waits)
-        if len(row.rstrip()) > WIDTH:  # the line waited for goes below, in its column
-            row = row.replace(" (line ", "\n" + " " * row.index(waits) + "(line ")
-        text.append(row)
+        row = layout.format(place, instruction, line["count"], line["engine"], share, "")
+        text.append(row + _last(waits, len(row)))
         if line["source"]:
             text.append(f"    {shortened(line['source'], WIDTH - 4)}\n", style="dim")
     return text

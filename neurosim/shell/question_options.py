@@ -50,7 +50,8 @@ Changes = Annotated[
         f"{', '.join(FACTORS)}, and {', '.join(OF_ENGINES)} of an ENGINE ({', '.join(ENGINES)}), as in vector_clock=2. "
         "A figure of the chip in its unit: dma.queue_depth=16. Else: throttle=off, schedule=program, overwrites=off "
         "(a buffer for each contents of a tile), matmul=bfloat16 (in place of float32), without=FILE:LINE (no time for "
-        "a line's instructions; may be there several times).",
+        "a line's instructions), earliest=RECORD:PS (a record, as --csv counts them, starts no sooner); these two may "
+        "be there several times.",
     ),
 ]
 
@@ -77,11 +78,24 @@ def _changes(text: str) -> dict[str, Any]:
             )
         if name == "without":
             found[name] = (*found.get(name, ()), _value(value))
+        elif name == "earliest":
+            found[name] = found.get(name, {}) | _start(text, value)
         elif name in found:
             raise ConfigurationError(f"--what-if {text}: {name} is there twice", advice="give it a value of its own")
         else:
             found[name] = _value(value)
     return found
+
+
+def _start(change: str, text: str) -> dict[int, int]:
+    """Return by a record's number when it may start at the earliest, in picoseconds."""
+    record, colon, start_ps = text.partition(":")
+    if not (colon and record.isdecimal() and start_ps.isdecimal() and text.isascii()):
+        raise ConfigurationError(
+            f"--what-if {change}: {text!r} is no record with a time",
+            advice="give the number of a record and a time in picoseconds, as in earliest=17:2000000",
+        )
+    return {int(record): int(start_ps)}
 
 
 def _value(text: str) -> Any:

@@ -54,7 +54,7 @@ def sweep(
     x: Annotated[str | None, typer.Option(help="The name along the plot's axis.")] = None,
     cluster: Cluster = None,
 ) -> None:
-    """Time a kernel at every point of a grid, in parallel; a sweep that was killed goes on where it stopped."""
+    """Time a kernel at every point of a grid, in parallel. A sweep that was killed goes on where it stopped."""
     from neurosim.sweeps.grid import checked, settings  # joblib loads for this command alone
     from neurosim.sweeps.running import Call
     from neurosim.sweeps.sweeping import swept

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from numbers import Number
+from typing import Any, Final, NoReturn
 
 from neurosim.errors import IllegalOperand
 
@@ -14,6 +15,8 @@ _FUNCTIONS = {
     "**": "power",
     "<": "less",
     "<=": "less_equal",
+    "==": "equal",
+    "!=": "not_equal",
     ">": "greater",
     ">=": "greater_equal",
     "&": "bitwise_and",
@@ -23,6 +26,14 @@ _FUNCTIONS = {
     ">>": "right_shift",
 }
 
+_COMPARISONS: Final = ("<", "<=", "==", "!=", ">", ">=")
+
+BY_VALUE: Final = (
+    "Python sees no values: choose by them with nl.where or nisa.tensor_copy_predicated; "
+    "loaded into a register (nisa.register_load), one steers nl.fori_loop and nl.while_loop"
+)
+"""What to do where a kernel's Python asks for a value that the device alone knows."""
+
 
 def refuse(sign: str, *operands: Any) -> NoReturn:
     """Raise IllegalOperand for an expression with ``sign`` that has a tensor in it."""
@@ -31,6 +42,8 @@ def refuse(sign: str, *operands: Any) -> NoReturn:
     advice = f"call nisa.tensor_tensor or nisa.tensor_scalar with op=nl.{name}" if name else "call an instruction"
     if sign == "@":
         advice = "call nisa.nc_matmul"
+    if sign in _COMPARISONS:
+        advice = f"{advice}; {BY_VALUE}"
     words = ", ".join(operand.describe() if hasattr(operand, "describe") else repr(operand) for operand in operands)
     raise IllegalOperand(
         f"'{sign}' of {words}: {'registers' if own else 'tensors'} have no Python operators", advice=own or advice
@@ -44,6 +57,20 @@ class NoOperators:
 
     operator_advice = ""
     """What to do instead, where that is not an instruction on tiles."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same tensor. One element and a number are refused: it would be taken for its value."""
+        return self is other or self._is_number("==", other)
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other and not self._is_number("!=", other)
+
+    def _is_number(self, sign: str, other: object) -> bool:
+        if isinstance(other, Number) and getattr(self, "size", 0) == 1:
+            refuse(sign, self, other)
+        return False
+
+    __hash__ = object.__hash__
 
 
 def _binary(sign: str) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from neurosim.errors import UnknownName
+from neurosim.errors import IllegalOperand, UnknownName
 from neurosim.spelling import meant
-from neurosim.views.arithmetic import NoOperators
+from neurosim.views.arithmetic import BY_VALUE, NoOperators
 
 _TURNED: Final = (
     "exchange partitions and columns with nisa.nc_transpose, or nisa.dma_transpose from HBM; "
@@ -18,6 +19,12 @@ _REPEATED: Final = (
     "repeat an axis of extent 1 with the view t.broadcast(axis, n); t.expand_dim(axis) makes such an axis"
 )
 _COPIED: Final = "copy it into a tile of its own with nisa.tensor_copy, to or from HBM with nisa.dma_copy"
+_OURS: Final = "(?:Nki|Indirect|Unusable)Tensor"
+_NUMBER: Final = re.compile(
+    rf"(?:integer|number).*{_OURS}|{_OURS}' object cannot be interpreted as|{_OURS} doesn't define __"
+)
+"""What Python says of a tensor where it wants a number: behind a list, in ``float``, ``range`` and ``round``."""
+
 _SHOWN: Final = "a kernel's Python sees no values; show them with print(t) or nl.device_print('t', t)"
 _FILLED: Final = "fill it with nisa.memset"
 _CUT: Final = "slice it: t[:, 0:n]"
@@ -93,3 +100,10 @@ def no_method(error: BaseException) -> UnknownName | None:
         return None
     advice = _ADVICE.get(error.name) or meant(error.name, DOCUMENTED) or f"a tensor has {', '.join(DOCUMENTED)}"
     return UnknownName(f"a tensor of a kernel has no {error.name!r}", advice=advice)
+
+
+def no_number(error: BaseException) -> IllegalOperand | None:
+    """Return the error of a kernel that counts with a tensor (``range(t)``, ``float(t)``); None of another mistake."""
+    if not isinstance(error, TypeError) or not _NUMBER.search(str(error)):
+        return None
+    return IllegalOperand(f"a tensor is no number while the kernel is built: {error}", advice=BY_VALUE)

@@ -180,6 +180,27 @@ def test_a_source_that_is_not_there_has_made_up_names():
     assert variable([]) is None
 
 
+@pytest.mark.parametrize(
+    ("shape", "buffer", "options"),
+    [
+        ((129, 4), nl.sbuf, {}),
+        ((128, 10**6), nl.sbuf, {}),
+        ((128, 10**5), nl.psum, {}),
+        ((128,), nl.sbuf, {}),
+        ((128, 10**18), nl.shared_hbm, {}),
+        ((4, 4), nl.shared_hbm, {"address": (0, 0)}),
+        ((4, 4), nl.sbuf, {"address": 3}),
+        ((4, 4), nl.sbuf, {"address": (0, 10**6)}),
+    ],
+)
+def test_a_tensor_that_cannot_be_made_is_called_by_its_variable(shape, buffer, options):
+    def kernel(x):
+        scores = nl.ndarray(shape, dtype=nl.float32, buffer=buffer, **options)
+
+    with pytest.raises(KernelError, match=r"^nl\.ndarray scores\b"):
+        neurosim.simulate(kernel)(DATA)
+
+
 def test_what_the_record_alone_says_has_it_too(tmp_path):
     def kernel(x):
         kept = []
@@ -220,5 +241,6 @@ def test_a_kernel_without_mistakes_is_not_looked_up_in_its_source(monkeypatch):
     def looked_up(name, frames):
         raise AssertionError(name)
 
-    monkeypatch.setattr("neurosim.memory.label", looked_up)
+    for module in ("memory", "kernel"):
+        monkeypatch.setattr(f"neurosim.{module}.label", looked_up)
     assert (neurosim.profile(kernel)(DATA).outputs == 128).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from typing import Any
 
@@ -240,3 +241,31 @@ def test_the_line_waited_for_goes_below_where_the_row_is_too_long(summary: dict[
     assert rows[first].endswith("its full clock 8.87 µs")
     assert rows[first + 1] == " " * rows[first].index("its full clock") + "(line 161)"
     assert rows[first + 2].startswith("    nisa.nc_matmul(")
+
+
+def test_a_last_column_goes_on_below_itself_wherever_it_is_too_long(summary: dict[str, Any]) -> None:
+    """Numbers stay with their units, and nothing reaches beyond the width or the margin; of engines and lines."""
+    makespan = summary["makespan_ps"]
+    for number, (name, engine) in enumerate(summary["engines"].items()):
+        if name.startswith("dma"):
+            engine["busy_ps"] = makespan * number // 64
+            engine["stall_ps"] = {"buffer": makespan // 4, "data_dma": 0}
+            engine["causes_ps"] = {"sbuf_space": makespan // 4}
+    line = summary["lines"][0]
+    line.update(stall_reason="data_engine", stall_ps=8_870_000, waits_for={"file": line["file"], "line": 161_161})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("neurosim.report.text.words", lambda reason: "a number of reasons that nobody would count")
+        text = report(summary)
+    rows = text.splitlines()
+    assert max(map(len, rows)) <= WIDTH
+    for start, last, column in (
+        ("dma ×16", "%", "mostly waits for"),
+        ("matmul_0.py:40", "(line 161161)", "mostly waits for"),
+    ):
+        first = next(index for index, row in enumerate(rows) if row.startswith(start))
+        margin = next(row for row in rows if column in row).index(column)
+        blank = " " * margin
+        below = list(itertools.takewhile(lambda row, blank=blank: row.startswith(blank), rows[first + 1 :]))
+        assert below
+        assert below[-1].endswith(last)
+        assert not any(re.search(r"\d$", row) for row in (rows[first], *below))

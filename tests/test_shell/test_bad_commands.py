@@ -128,6 +128,9 @@ CASES = [
             ("hbm_bandwidth=0", "give a number above 0"),
             ("hbm_bandwidth=-1", "give a number above 0"),
             ("dma_latency=-1", "give a number of 0 or more"),
+            ("earliest=2", "'2' is no record with a time"),
+            ("earliest=2:1e6", "as in earliest=17:2000000"),
+            ("earliest=99:0", "records are 0 to 2"),
         )
     ),
 ]
@@ -164,6 +167,16 @@ def test_several_lines_can_be_left_out_together(folder: Path, monkeypatch: pytes
     assert both["text"] == "without=k.py:11 and k.py:12"
     assert both["changes"] == {"without": ["k.py:11", "k.py:12"]}
     assert both["after_ps"] < one["after_ps"]
+
+
+def test_records_can_be_told_to_start_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    what_if = ("--what-if", "earliest=2:90000000", "--what-if", "earliest=1:50000000,earliest=2:90000000")
+    code, out, _ = command("profile", "k.py:double", ARRAY, *what_if, "--json", "-")
+    assert code == 0
+    one, both = json.loads(out[out.index("\n{") :])["what_if"]
+    assert both["changes"] == {"earliest": {"1": 50_000_000, "2": 90_000_000}}
+    assert both["after_ps"] == one["after_ps"] > 90_000_000 > one["before_ps"]
 
 
 @pytest.mark.parametrize(("words", "message"), CASES, ids=[" ".join(words) for words, _ in CASES])

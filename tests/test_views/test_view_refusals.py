@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import nki.isa as nisa
@@ -107,6 +108,58 @@ def test_a_tensor_of_one_element_in_hbm_is_there():
     assert asked(lambda t: bool(t), (1, 1), buffer=nl.shared_hbm) is True
     with pytest.raises(IllegalOperand, match="no truth value"):
         asked(lambda t: bool(t), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("question", "function"),
+    [
+        (lambda t: t > 0, "greater"),
+        (lambda t: t[0, 0] > 0, "greater"),
+        (lambda t: t[0, 0] >= 1, "greater_equal"),
+        (lambda t: t[0, 0] == 0, "equal"),
+        (lambda t: t[0, 0] != 0.5, "not_equal"),
+    ],
+)
+@pytest.mark.parametrize("buffer", [nl.sbuf, nl.shared_hbm])
+def test_a_comparison_says_how_to_choose_by_values(question, function, buffer):
+    with pytest.raises(IllegalOperand) as caught:
+        asked(question, buffer=buffer)
+    assert f"with op=nl.{function}; Python sees no values" in caught.value.advice
+    assert "nl.where" in caught.value.advice
+
+
+def test_tensors_are_themselves_and_no_number():
+    """A parameter that is a tensor or a number (``if scale == 1.0``) is asked which; of one element, it would lie."""
+
+    def question(t):
+        one = t[0, 0]
+        return t == t, t != t[:], t == 1.0, t in [None, t], one == None, one == one, one != t, {t: 3}[t]  # noqa: E711
+
+    assert asked(question) == (True, True, False, True, False, True, True, 3)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda t: range(t[0, 0]),
+        lambda t: float(t[0, 0]),
+        lambda t: int(t),
+        lambda t: round(t),
+        lambda t: math.sqrt(t[0, 0]),
+        lambda t: [1, 2][t[0, 0]],
+        lambda t: range(t.select(0, nl.ndarray((1, 1), nl.int32, nl.sbuf))),
+    ],
+)
+def test_a_tensor_is_no_number_for_python(question):
+    with pytest.raises(IllegalOperand, match="a tensor is no number while the kernel is built") as caught:
+        asked(question, buffer=nl.shared_hbm)
+    assert "nisa.register_load" in caught.value.advice
+    assert f"{__file__.rsplit('/', 1)[-1]}:" in caught.value.where[0]
+
+
+def test_a_mistake_about_no_tensor_stays_pythons():
+    with pytest.raises(TypeError, match="'list' object cannot be interpreted as an integer"):
+        asked(lambda t: range([t]))
 
 
 def test_ranges_index_as_slices():
