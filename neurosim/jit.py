@@ -59,7 +59,7 @@ class Intrinsic:
     """A function that LLVM's own code stands for in compiled loops; elsewhere it is plain Python.
 
     Attributes:
-        name: of what writes the code, in :mod:`neurosim.compiling.vectors`.
+        name: module and function, in :mod:`neurosim.compiling`, of what writes the code.
         form: arguments of that.
         python: does the same.
     """
@@ -72,12 +72,9 @@ class Intrinsic:
         return self.python(*arguments)
 
 
-#: ``range`` whose iterations may run on several threads inside a function under :func:`parallel`.
-prange: Final = Intrinsic("prange", range)
-
 #: Called in a kernel, has LLVM vectorise it for all of AVX-512's registers. By itself it takes half of them, since some
 #: processors slow down; tiles are long enough for an exponential to take half of the time.
-whole_registers: Final = Intrinsic("whole_registers", lambda: None)
+whole_registers: Final = Intrinsic("vectors.whole_registers", lambda: None)
 
 
 def _sources(package: Path) -> list[Path]:
@@ -190,18 +187,16 @@ class Kernel(functools.partial[Any]):
         py_func: the Python that it was made from.
         is_loaded: whether its machine code is in this process.
         was_found: whether that was on disk.
-        is_parallel: whether its loop over :data:`prange` runs on numba's threads.
     """
 
     py_func: Callable[..., Any]
     is_loaded: bool
     was_found: bool
-    is_parallel: bool
 
-    def __new__(cls, function: Callable[..., Any], is_parallel: bool = False) -> Kernel:
+    def __new__(cls, function: Callable[..., Any]) -> Kernel:
         """Declare it."""
         self = super().__new__(cls, function)
-        self.py_func, self.is_parallel = function, is_parallel
+        self.py_func = function
         self.__module__ = function.__module__
         self.is_loaded = self.was_found = False
         self._be(self._first)
@@ -246,10 +241,6 @@ class Kernel(functools.partial[Any]):
 
     def _found(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         folder = cache_dir(self.package)
-        if self.is_parallel:
-            from neurosim.compiling import threads
-
-            return threads.function(self, arguments, folder, functools.partial(_announce, self.package))
         form = hashlib.sha256("".join(map(_form, arguments)).encode()).hexdigest()[:12]
         path = None if folder is None else folder / f"{self.name}-{form}"
         code = None if path is None else MachineCode.read(path)
@@ -299,7 +290,7 @@ def _interpreted(function: F) -> F:
 
 
 def compiled(function: F) -> F:
-    """Compile a serial kernel at its first call. The machine code is kept on disk."""
+    """Compile a kernel at its first call. The machine code is kept on disk."""
     return _interpreted(function) if INTERPRETED else Kernel(function)  # type: ignore[return-value]
 
 
@@ -319,11 +310,6 @@ def named(name: str) -> Callable[[F], F]:
         return compiled(function)
 
     return decorate
-
-
-def parallel(function: F) -> F:
-    """Compile the parallel kernel. Call it only from :func:`neurosim.pool.run`."""
-    return _interpreted(function) if INTERPRETED else Kernel(function, is_parallel=True)  # type: ignore[return-value]
 
 
 #: Scalar functions that kernels call.

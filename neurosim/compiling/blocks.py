@@ -49,7 +49,7 @@ def products_kernel(exact: bool) -> Any:
         exact: every product is exact in float32. Then product and sum are one instruction where the processor has
             one, with the same bits.
     """
-    return Intrinsic("products", _products, LANES, VECTORS, SUM_ROWS, exact)
+    return Intrinsic("vectors.products", _products, LANES, VECTORS, SUM_ROWS, exact)
 
 
 def packing_kernel(size: int, coded: bool) -> Any:
@@ -61,7 +61,7 @@ def packing_kernel(size: int, coded: bool) -> Any:
     contiguous, and long enough, which nobody checks. Of the bits of what it copies it returns all that are set; the
     least magnitude less 1, where 0 less 1 is 2**32 - 1; and the largest magnitude.
     """
-    return Intrinsic("packing", functools.partial(_packing, size, coded), size, coded)
+    return Intrinsic("vectors.packing", functools.partial(_packing, size, coded), size, coded)
 
 
 def _packing(

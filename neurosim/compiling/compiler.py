@@ -6,7 +6,7 @@ Flags, each with its reason:
   become one instruction only where a caller knows that the product is exact (:mod:`neurosim.compiling.blocks`);
 * ``error_model="numpy"``: x / 0 is Inf as on the machine, and loops carry no exception paths, so they vectorise;
 * ``nogil``: two simulations in two threads run at the same time;
-* ``_nrt=False``: serial code allocates nothing, so that numba need not count references to arrays. It would at each
+* ``_nrt=False``: our code allocates nothing, so that numba need not count references to arrays. It would at each
   call and each use: the loop over events took four times longer, and twice as long to compile;
 * ``no_cfunc_wrapper``: C code, which would call us by it, is nowhere; it would be compiled with each function;
 * bounds checks are left to ``NUMBA_BOUNDSCHECK``.
@@ -26,8 +26,8 @@ import numba.core.config  # type: ignore[import-untyped,unused-ignore]
 import numba.core.lowering  # type: ignore[import-untyped,unused-ignore]
 import numba.extending  # type: ignore[import-untyped,unused-ignore]
 
+from neurosim.compiling import atomics, vectors, wrapper
 from neurosim.compiling import machine_code as files
-from neurosim.compiling import vectors, wrapper
 from neurosim.jit import INLINED, Intrinsic, Kernel
 
 #: numba's types differ from version to version, and half of what we need is not in them.
@@ -36,7 +36,9 @@ _config: Final[Any] = numba.core.config
 
 files.name_objects()  # what numba links, or finds on disk, names them
 
-FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_WRITERS: Final = {"atomics": atomics, "vectors": vectors}
+
+_FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 #: numba's settings that change the code that it makes, without the prefix that they have in the environment.
 _SETTINGS: Final = (
@@ -46,7 +48,7 @@ _SETTINGS: Final = (
 
 
 def machine_code(kernel: Kernel, arguments: tuple[Any, ...]) -> files.MachineCode:
-    """Compile a serial kernel for arguments such as these."""
+    """Compile a kernel for arguments such as these."""
     with switched_on():
         made = dispatcher(kernel)
         form = tuple(made.typeof_pyval(argument) for argument in arguments)
@@ -78,8 +80,8 @@ def is_as_told() -> bool:
 
 @functools.cache
 def dispatcher(kernel: Kernel) -> Any:
-    """Return numba's function of a serial kernel."""
-    return _numba.njit(prepared(kernel.py_func), pipeline_class=_Compiler, _nrt=False, **FLAGS)
+    """Return numba's function of a kernel."""
+    return _numba.njit(prepared(kernel.py_func), pipeline_class=_Compiler, _nrt=False, **_FLAGS)
 
 
 @functools.cache
@@ -119,9 +121,8 @@ def _known(value: Any) -> Any:
 @functools.cache
 def intrinsic(declared: Intrinsic) -> Any:
     """Return a function for whose calls numba writes code of ours."""
-    if declared.name == "prange":
-        return _numba.prange
-    return _numba.extending.intrinsic(getattr(vectors, declared.name)(*declared.form))
+    module, _, name = declared.name.partition(".")
+    return _numba.extending.intrinsic(getattr(_WRITERS[module], name)(*declared.form))
 
 
 @functools.cache

@@ -19,6 +19,9 @@ from neurosim.writing import replacing
 #: Names under which machine code finds Python's objects.
 NDARRAY: Final = "neurosim_ndarray"
 RECARRAY: Final = "neurosim_recarray"
+#: Elements of arrays from which on a call lets other threads of Python run: below, it takes less than to ask for the
+#: lock again.
+SHARED_FROM: Final = 1024
 _MAGIC: Final = b"neurosim machine code 1\n"
 _FASTCALL: Final = 0x0080  # Python's METH_FASTCALL: arguments as a C array and their count
 

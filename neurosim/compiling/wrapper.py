@@ -15,15 +15,12 @@ import numba.core.cgutils  # type: ignore[import-untyped,unused-ignore]
 import numba.np.arrayobj  # type: ignore[import-untyped,unused-ignore]
 import numba.np.numpy_support  # type: ignore[import-untyped,unused-ignore]
 
-from neurosim.compiling.machine_code import NDARRAY, RECARRAY
+from neurosim.compiling.machine_code import NDARRAY, RECARRAY, SHARED_FROM
 
 _numba: Final[Any] = numba
 _types: Final[Any] = numba.types
 _ir: Final[Any] = llvmlite.ir
 _cgutils: Final[Any] = numba.core.cgutils
-
-#: Elements from which on a call lets other threads of Python run: below, it takes less than to ask for the lock again.
-_SHARED_FROM: Final = 1024
 
 # Where NumPy 2 and Python keep what we look at, in bytes from the start of an object (numpy/ndarraytypes.h, object.h).
 _CLASS: Final = 8
@@ -66,7 +63,7 @@ class _Wrapper:
         self.expect(builder.icmp_signed("==", count, _WORD(len(function.argtypes))), "another number of arguments")
         places = [builder.load(builder.gep(arguments, [_WORD(i)])) for i in range(len(function.argtypes))]
         natives = [self.native(form, place) for form, place in zip(function.argtypes, places, strict=True)]
-        shared = builder.icmp_signed(">=", self.elements, _WORD(_SHARED_FROM))
+        shared = builder.icmp_signed(">=", self.elements, _WORD(SHARED_FROM))
         thread = _cgutils.alloca_once_value(builder, _ir.Constant(self.object, None))
         with builder.if_then(shared):
             builder.store(self.python.save_thread(), thread)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from neurosim import dtypes, jit
 from neurosim.compiling import blocks, compiler
 from neurosim.dtypes import DType
-from neurosim.numerics import convert, matmul, reference
+from neurosim.numerics import convert, matmul, products, reference
 
 F32 = NDArray[np.float32]
 
@@ -33,14 +33,14 @@ FORMATS = [
 def seen(values: Any) -> Any:
     """Return what the values are seen to hold."""
     row = np.atleast_2d(np.asarray(values, np.float32))
-    packed = np.empty(row.shape[1] + 4 * blocks.SUM_ROWS * matmul._GAP, np.float32)
-    found = matmul._pack(matmul._operand(row, dtypes.float32)[:4], 1, row.shape[1], int(blocks.SUM_ROWS), packed)
+    packed = np.empty(row.shape[1] + 4 * blocks.SUM_ROWS * products._GAP, np.float32)
+    found = products._pack(matmul._operand(row, dtypes.float32)[:4], 1, row.shape[1], int(blocks.SUM_ROWS), packed)
     return tuple(map(np.uint32, found))
 
 
 def are_exact(left: Any, right: Any, halved: bool = False) -> bool:
     with np.errstate(over="ignore"):  # of 0 the number that follows 2**32 - 1
-        return bool(matmul.products_are_exact(seen(left), seen(right), halved))
+        return bool(products.products_are_exact(seen(left), seen(right), halved))
 
 
 def same_bits(a: F32, b: F32) -> bool:
@@ -85,7 +85,7 @@ def test_the_traps_are_traps(trap: str) -> None:
     packed = [np.zeros((2, block), np.float32) for block in (blocks.SUM_ROWS, blocks.SUM_COLUMNS)]
     packed[0][:, :1], packed[1][:, :1] = left, right
     weights, panel = (part.reshape(-1) for part in packed)
-    sums = [np.empty(matmul._SUMS, np.float32) for _ in range(2)]
+    sums = [np.empty(products._SUMS, np.float32) for _ in range(2)]
     for exact in (False, True):
         kernel = compiler.intrinsic(blocks.products_kernel(exact))
 
@@ -201,7 +201,7 @@ def test_both_kernels_fill_vector_registers() -> None:
 
         compiled = numba.njit(run)  # what was found on disk does not show its code
         arrays = [np.ones(128 * 64, np.float32) for _ in range(2)]
-        sums = np.empty(matmul._SUMS, np.float32)
+        sums = np.empty(products._SUMS, np.float32)
         compiled(*arrays, sums)
         assert (sums[: blocks.SUM_ROWS * blocks.SUM_COLUMNS] == 128).all()
         lines = [line for line in compiled.inspect_asm(compiled.signatures[0]).splitlines() if register in line]
@@ -214,7 +214,7 @@ def test_both_kernels_fill_vector_registers() -> None:
 @pytest.mark.skipif(not HAS_FMA, reason="this processor has other names for it")
 def test_halves_are_made_in_vector_registers() -> None:
     """Without stores under a mask, which some processors do number by number: they took an eighth of four passes."""
-    made = compiler.dispatcher(matmul._halve)
+    made = compiler.dispatcher(products._halve)
     form = numba.types.Array(numba.float32, 1, "C"), numba.int64, numba.boolean
     made.compile(form)
     lines = made.inspect_asm(form).splitlines()

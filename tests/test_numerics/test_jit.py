@@ -66,7 +66,7 @@ def test_only_what_compiles_imports_numba() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if any(name.split(".")[0] == "numba" for name in names):
                 importers.add(path.relative_to(ROOT).as_posix())
-    assert importers == {f"neurosim/compiling/{name}.py" for name in ("compiler", "threads", "vectors", "wrapper")}
+    assert importers == {f"neurosim/compiling/{name}.py" for name in ("atomics", "compiler", "vectors", "wrapper")}
 
 
 def test_no_fastmath_anywhere() -> None:
@@ -161,39 +161,6 @@ def test_a_file_that_was_harmed_is_made_again(kept: Path, tmp_path: Path, harm: 
     found = [run(["-c", counted], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout.split() for _ in range(2)]
     assert [each[-1] for each in found] == ["False", "True"]
     assert found[0][:-1] == found[1][:-1]
-
-
-@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
-def test_the_loop_on_threads_outlives_files_that_were_harmed_and_a_full_disk(tmp_path: Path) -> None:
-    cache, package = tmp_path / "cache", tmp_path / "package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "kernels.py").write_text(
-        "from neurosim.jit import parallel, prange\n\n\n"
-        "@parallel\ndef fill(values):\n    for i in prange(values.shape[0]):\n        values[i] = 2 * i\n"
-    )
-    program = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import numpy as np; from package.kernels import fill\n"
-        "def full(*given, **named):\n    raise OSError(28, 'No space left on device')\n"
-        "if 'full' in sys.argv:\n    import numba.core.caching as caching; caching.IndexDataCacheFile.save = full\n"
-        "if 'off' in sys.argv:\n    import numba; numba.config.DISABLE_JIT = 1\n"
-        "if 'gone' in sys.argv:\n    import pathlib, neurosim.jit; neurosim.jit.cache_dir(fill.package)\n"
-        "    pathlib.Path.mkdir = full\n"
-        "if 'read-only' in sys.argv:\n    import tempfile; tempfile.TemporaryFile = full\n"
-        "values = np.zeros(4); fill(values); print(values.tolist(), sum(fill.func.stats.cache_hits.values()))"
-    )
-
-    def hits(*words: str) -> str:
-        (result,) = run(["-c", program, *words], NEUROSIM_CACHE_DIR=str(cache)).stdout.splitlines()
-        values, _, found = result.rpartition(" ")
-        assert values == "[0.0, 2.0, 4.0, 6.0]"
-        return found
-
-    assert [hits("full", "off"), hits(), hits(), hits("gone"), hits("read-only")] == ["0", "0", "1", "0", "1"]
-    for ending in ("nbc", "nbi"):
-        (path,) = cache.rglob(f"*.{ending}")
-        path.write_bytes(path.read_bytes()[:-9])
-        assert [hits(), hits()] == ["0", "1"]
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")

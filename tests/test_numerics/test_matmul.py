@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from neurosim import dtypes, pool
+from neurosim import dtypes, jit, pool
+from neurosim.compiling.mailbox import AWAY, READY, ROW
 from neurosim.dtypes import DType
-from neurosim.numerics import convert, matmul, reference
+from neurosim.numerics import convert, matmul, products, reference
 
 F32 = NDArray[np.float32]
 
@@ -62,21 +65,31 @@ def test_one_pass_is_the_twin(depth: int, rows: int, columns: int) -> None:
 def test_threads_do_not_change_bits(rows: int, columns: int) -> None:
     stationary, moving = operands(128, rows, columns)
     want = reference.matmul_pass(stationary, moving)
-    pool._pool._learn(pool._COMPILE_NS, pool._COMPILE_NS, 1)  # or the first runs would be serial
+    pool._pool._learn(pool._LEARN_NS, pool._LEARN_NS, 1)  # or the first runs would be serial
     for _ in range(3):
         assert same_bits(matmul.matmul(stationary, moving, 1), want)
 
 
+@pytest.mark.skipif(jit.INTERPRETED, reason="one thread computes, which holds Python's lock")
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 @pytest.mark.parametrize(("rows", "columns"), [(128, 512), (13, 50), (1, 1000), (2, 3)])
 def test_every_split_of_the_work_gives_the_same(count: int, rows: int, columns: int) -> None:
     stationary, moving = operands(20, rows, columns)
     out = np.empty((rows, columns), np.float32)
-    left, right = (matmul._operand(side, dtypes.float32)[:4] for side in (stationary, moving))
-    work = matmul._workspaces.get(count, 20, rows, columns, 3)
+    found = matmul._rows(out, False)
+    assert found is not None
+    sides = [matmul._operand(side, dtypes.float32) for side in (stationary, moving)]
+    words = np.zeros(count * ROW, np.int64)
     for halved in (False, True):
-        places = out.reshape(-1).view(np.uint8), 0, columns
-        matmul._tiles(*left, *right, *places, 20, rows, columns, halved, halved, True, work)
+        words[ROW::ROW] = READY  # and each does its part when its turn comes, below
+        with ThreadPoolExecutor(1) as caller:
+            shared = caller.submit(matmul._multiply, words, found, *sides, halved, halved, True)
+            while (words[ROW::ROW] == READY).any():
+                time.sleep(0.001)
+            for thread in range(1, count):
+                matmul._serve(words, thread)
+            assert shared.result() == count
+        assert (words[ROW::ROW] == AWAY).all()
         want = np.empty_like(out)
         reference.matmul_into(want, stationary, moving, 4 if halved else 1, True)
         assert same_bits(out, want)
@@ -121,7 +134,7 @@ def test_split_is_exact() -> None:
     values = rng.integers(0, 1 << 32, 20_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
     values = np.concatenate([values, np.array([0.0, -0.0, np.inf, -np.inf, 1e-45, 3.4e38], np.float32)])
     parts = np.concatenate([values, np.empty_like(values), np.empty_like(values)])
-    assert matmul._halve(parts, values.size, False) == 2 * values.size
+    assert products._halve(parts, values.size, False) == 2 * values.size
     high, low, finite_high = np.split(parts, 3)
     finite = np.isfinite(values)
     assert np.array_equal(high[finite] + low[finite], values[finite])

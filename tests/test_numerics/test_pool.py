@@ -1,17 +1,18 @@
-"""Threads: the same bits on all of them, forks, threading layers, and when parallel work stops."""
+"""Threads: the same bits on all of them, forks, how they end, and when parallel work stops."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from neurosim import pool
+from neurosim.compiling.mailbox import AWAY, GONE, READY, ROW, Words
 from neurosim.numerics import matmul, reference
 
 
@@ -32,42 +33,80 @@ def python(program: str, **environment: str) -> str:
     return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
 
 
+def shared() -> bool:
+    """Return whether products are right of which some were shared."""
+    for _ in range(100):
+        if not product():
+            return False
+        if pool._pool.started:
+            return True
+    return False
+
+
+compiled = pytest.mark.skipif(pool.INTERPRETED, reason="nothing is compiled, nor shared")
+
+
+@compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_runs_serially() -> None:
+def test_a_forked_child_has_threads_of_its_own() -> None:
     program = (
-        "import os, test_pool; from neurosim import pool\n"
-        "assert test_pool.product()\n"
+        "import os, threading, test_pool\n"
+        "assert test_pool.shared()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    os._exit(0 if pool.threads() == 1 and test_pool.product() else 3)\n"
-        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "    os._exit(0 if threading.active_count() == 1 and test_pool.shared() else 3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), test_pool.shared())\n"
     )
-    assert python(program).strip() == "0"
+    assert python(program, NUMBA_NUM_THREADS="2") == "0 True\n"
 
 
-@pytest.mark.parametrize("layer", ["workqueue", "tbb", "omp"])
-def test_every_threading_layer_works(layer: str) -> None:
-    program = "import test_pool; from neurosim import pool; print(test_pool.product(), pool.threads())"
-    same, threads = python(program, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2").split()
-    assert same == "True"
-    assert int(threads) == 1 if layer == "workqueue" else int(threads) in (1, 2)
-
-
-def test_threads_may_come_first() -> None:
-    """A process whose first product is on several threads, all code on disk, links what names Python's objects."""
-    program = "import test_pool; from neurosim import pool\npool._pool._learn(1, 1, 1)\nprint(test_pool.product())"
-    assert [python(program, NUMBA_NUM_THREADS="2").strip() for _ in range(2)] == ["True", "True"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(pool.INTERPRETED, reason="nothing is compiled")
-def test_one_thread_and_many_call_the_same_code(tmp_path: Path) -> None:
+@compiled
+@pytest.mark.parametrize("ending", ["", "os._exit(0)", "sys.exit()", "os.kill(os.getpid(), 15)"])
+def test_threads_end_with_python(ending: str) -> None:
     program = (
-        "import test_pool; from neurosim.compiling import compiler; from neurosim.numerics import matmul\n"
-        "print(test_pool.product(), matmul._tiles.is_loaded, len(compiler.dispatcher(matmul._tile).signatures))"
+        "import atexit, os, signal, sys\n"
+        "signal.signal(15, lambda *_: sys.exit())\n"
+        "def last():\n    import threading; print(threading.active_count(), test_pool.product(), flush=True)\n"
+        "atexit.register(last)\n"  # what is registered first is called last, and so after the threads have ended
+        f"import test_pool\nprint(test_pool.shared(), flush=True)\n{ending}"
     )
-    found = python(program, NUMBA_NUM_THREADS="2", NEUROSIM_CACHE_DIR=str(tmp_path)).split()
-    assert found in (["True", "True", "1"], ["True", "False", "1"])  # without a threading layer it stays serial
+    assert python(program, NUMBA_NUM_THREADS="2") == ("True\n" if "_exit" in ending else "True\n1 True\n")
+
+
+@compiled
+def test_no_thread_of_the_system_is_no_failure() -> None:
+    program = (
+        "import threading, test_pool\n"
+        'def refuse(self):\n    raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = refuse\n"
+        "print(test_pool.product(), test_pool.product())"
+    )
+    assert python(program, NUMBA_NUM_THREADS="4") == "True True\n"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_fails_fails_the_product_and_no_other() -> None:
+    words: list[Words] = []
+
+    def fail(mailbox: Words, number: int) -> None:
+        words.append(mailbox)
+        raise MemoryError("no room for a part")
+
+    mine = pool._Pool()
+    mine.size, mine.serial_time = 2, pool._LEARN_NS
+
+    def function(mailbox: Words | None) -> int:
+        assert mailbox is not None
+        return -1 if mailbox[ROW] == GONE else 1
+
+    mine.run(10**7, fail, function, ())
+    assert mine.crew is not None
+    mine.crew._threads[0].join()
+    assert words[0][ROW] == GONE
+    with pytest.raises(RuntimeError, match="a thread that took part"):
+        mine.run(10**7, fail, function, ())
+    assert not mine.lock.locked()
+    assert mine.crew is None
 
 
 class Clock:
@@ -80,14 +119,20 @@ class Clock:
         for clock in ("perf_counter_ns", "thread_time_ns"):
             monkeypatch.setattr(pool.time, clock, lambda: self.now_ns)
 
-    def work(self, count: int) -> None:
+    def work(self, words: Words | None) -> int:
+        count = 1 if words is None else words.size // ROW
         self.calls.append("many" if count > 1 else "one")
         self.now_ns += (self.parallel_ms if count > 1 else self.serial_ms) * 1_000_000
+        return count
+
+
+def serve(words: Words, number: int) -> None:
+    raise AssertionError("all were ready, so none is started")
 
 
 def pool_of_two() -> pool._Pool:
     made = pool._Pool()
-    made.serial, made.size = False, 2
+    made.size = 2
     made._learn(10**9, 10**9, 1)  # as if the first run had compiled
     return made
 
@@ -95,7 +140,7 @@ def pool_of_two() -> pool._Pool:
 def test_threads_stop_where_they_do_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=15)
     for _ in range(5):
-        mine.run(10**7, clock.work, ())
+        mine.run(10**7, serve, clock.work, ())
     assert clock.calls == ["one", "one", "many", "many", "one"]
     assert mine.pause == 2 * pool._FIRST_PAUSE_NS
 
@@ -103,44 +148,41 @@ def test_threads_stop_where_they_do_not_pay(monkeypatch: pytest.MonkeyPatch) -> 
 def test_threads_go_on_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=1)
     for _ in range(6):
-        mine.run(10**7, clock.work, ())
+        mine.run(10**7, serve, clock.work, ())
     assert clock.calls == ["one", "one", "many", "many", "many", "many"]
-    mine.run(10, clock.work, ())
+    mine.run(10, serve, clock.work, ())
     assert clock.calls[-1] == "one"
 
 
-@pytest.mark.parametrize(("on_disk", "imported"), [(False, True), (True, True), (True, False)])
-def test_compiling_for_threads_has_to_pay(monkeypatch: pytest.MonkeyPatch, on_disk: bool, imported: bool) -> None:
-    mine, clock = pool._Pool(), Clock(monkeypatch, serial_ms=750, parallel_ms=1)
-    mine.serial, mine.size = False, 2
-    monkeypatch.setattr(pool, "_pool", mine)
-    monkeypatch.setattr(pool, "INTERPRETED", False)
-    monkeypatch.setattr(pool, "_has_numba", lambda: imported)
-    kernel = SimpleNamespace(is_loaded=False, is_on_disk=lambda: on_disk)
-    for _ in range(7):
-        pool.run(10**7, kernel, clock.work)
-    # the first run may compile and does not count
-    serial = 5 if not on_disk else 2 if imported else 3
-    assert clock.calls == ["one"] * serial + ["many"] * (7 - serial)
+def test_others_are_woken_for_the_next_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that finds nobody ready is serial, and teaches what serial work costs."""
+    mine, served = pool_of_two(), threading.Event()
+    mine.serial_time = pool._LEARN_NS
 
+    def serve(words: Words, number: int) -> None:
+        assert words[number * ROW] == READY
+        words[number * ROW] = AWAY
+        served.set()
 
-def test_small_work_asks_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr(pool, "_pool", pool._Pool())
-    monkeypatch.setattr(pool, "INTERPRETED", False)
-    kernel = SimpleNamespace(is_loaded=False, is_on_disk=lambda: asked.append("disk"))
-    for work in (10, 10, 10**7):
-        pool.run(work, kernel, lambda threads: None)
-    assert asked == ["disk"]  # once, of the large one
+    before = mine.serial_runs
+    for _ in range(3):
+        served.clear()
+        mine.run(10**7, serve, lambda words: 1, ())
+        assert served.wait(60)
+    assert mine.serial_runs == before + 3
+    assert not mine.started
+    assert mine.crew is not None
+    mine.crew.end()
+    mine.run(10**7, serve, lambda words: 1, ())  # wakes nobody: they have ended
 
 
 def test_threads_go_on_where_they_pay_on_a_slower_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=4)
     for _ in range(5):
-        mine.run(10**7, clock.work, ())
+        mine.run(10**7, serve, clock.work, ())
     clock.serial_ms, clock.parallel_ms = 11, 8
     for _ in range(20):
-        mine.run(10**7, clock.work, ())
+        mine.run(10**7, serve, clock.work, ())
     assert clock.calls.count("one") == 3  # two at first, and one to learn
     assert clock.calls[-15:] == ["many"] * 15
 
@@ -149,7 +191,7 @@ def test_threads_stop_however_slow_serial_work_once_was(monkeypatch: pytest.Monk
     mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=15)
     for serial_ms in (6, 6, 6, 6, 90, 6, 6, 6, 6, 6, 6, 6):  # the fifth call is the one that it learns from
         clock.serial_ms = serial_ms
-        mine.run(10**7, clock.work, ())
+        mine.run(10**7, serve, clock.work, ())
     assert clock.calls.count("many") < 6
 
 
@@ -157,11 +199,11 @@ def test_a_failing_kernel_frees_the_pool() -> None:
     mine = pool_of_two()
     mine._learn(pool._LEARN_NS, pool._LEARN_NS, 1)
 
-    def fail(count: int) -> None:
+    def fail(words: Words | None) -> int:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        mine.run(10**7, fail, ())
+        mine.run(10**7, serve, fail, ())
     assert not mine.lock.locked()
 
 
