@@ -55,13 +55,15 @@ class Crew:
         bell, number = threading.Lock(), len(self._threads) + 1
         bell.acquire()
         thread = threading.Thread(target=self._stand_by, args=(number, bell), name=f"neurosim-{number}", daemon=True)
+        self._bells.append(bell)
+        self._threads.append(thread)  # before Ctrl-C may come, or another thread would have the same number
         try:
             thread.start()
         except RuntimeError as error:
             _log.info("products are shared by %d threads: %s", number, error)
+            self._bells.pop()
+            self._threads.pop()
             return False
-        self._bells.append(bell)
-        self._threads.append(thread)
         return True
 
     def _stand_by(self, number: int, bell: threading.Lock) -> None:
@@ -80,4 +82,5 @@ class Crew:
             if bell.locked():
                 bell.release()
         for thread in self._threads:
-            thread.join()
+            if thread.is_alive():
+                thread.join()

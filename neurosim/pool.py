@@ -30,9 +30,9 @@ _SLOWEST: Final = 2
 class _Pool:
     """Who may use the threads: one caller at a time, and nobody while it does not pay.
 
-    When other processes want the cores, a thread that has taken a part may wait for its turn, and the caller for it.
-    So parallel work stops for a while when it has lost a few milliseconds against serial work, as that was just before.
-    The bits depend on none of this.
+    When other processes want the cores, a thread that has taken a part may wait for its turn, and the caller for it; or
+    one that is ready takes the caller's turn. So parallel work stops for a while when it has lost a few milliseconds
+    against serial work, as that was just before. The bits depend on none of this.
     """
 
     def __init__(self) -> None:
@@ -71,18 +71,15 @@ class _Pool:
         start, busy = time.perf_counter_ns(), time.thread_time_ns()
         wanted = self.serial_time >= _LEARN_NS and start >= self.resume
         count = min(self.threads(), work // _PARALLEL_MIN) if wanted else 1
-        shared = 1
-        if count > 1 and self.lock.acquire(blocking=False):
-            try:
-                shared = self._share(count, serve, function, arguments)
-            finally:
-                self.lock.release()
-        else:
+        if count == 1 or not self.lock.acquire(blocking=False):
             function(None, *arguments)
-        if shared > 1:
-            self._judge(time.perf_counter_ns(), start, work)
-        else:
             self._learn(time.perf_counter_ns() - start, time.thread_time_ns() - busy, work)
+            return
+        try:
+            self._share(count, serve, function, arguments)
+        finally:
+            self.lock.release()
+        self._judge(time.perf_counter_ns(), start, work)
 
     def _share(
         self,
@@ -90,7 +87,7 @@ class _Pool:
         serve: Callable[[Words, int], None],
         function: Callable[..., int],
         arguments: tuple[Any, ...],
-    ) -> int:
+    ) -> None:
         """Call the function; whoever of ``count`` is ready takes part, and the others are woken for the next call."""
         if self.crew is None:
             self.crew = Crew(self.size or 1, serve)  # whatever the limit is today
@@ -100,7 +97,6 @@ class _Pool:
             raise RuntimeError("a thread that took part of a matmul has ended: its own message says why")
         if shared < count:
             self.crew.wake(count)
-        return shared
 
     def _learn(self, elapsed: int, busy: int, work: int) -> None:
         """Take note of serial work: how long it took on the clock, and of the processor."""

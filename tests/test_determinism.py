@@ -50,6 +50,7 @@ def normal(seed, *shape, dtype=np.float32):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+most = [1]
 if "threads" in sys.argv[2:]:  # small products, too, on all threads that there are
     pool._PARALLEL_MIN, pool._LEARN_NS = 1, 0
     pool._LOSS_LIMIT_NS = float("inf")
@@ -61,7 +62,7 @@ if "threads" in sys.argv[2:]:  # small products, too, on all threads that there 
             if (mine.crew.mailbox(count)[mailbox.ROW :: mailbox.ROW] == mailbox.READY).any():
                 break
             time.sleep(1e-4)
-        return share(mine, count, serve, function, arguments)
+        share(mine, count, serve, lambda *given: most.append(function(*given)) or most[-1], arguments)
 
     pool._Pool._share = share_if_anyone_comes
 SIZE = int(sys.argv[1])
@@ -86,7 +87,7 @@ for name, (kernel, arrays, options) in runs.items():
         path = Path(folder) / "trace.json"
         write_trace(path, result.program, result.timelines, result.chip)
         found[f"{name}: trace"] = digest(path.read_bytes())
-sys.stderr.write(f"threads: {pool.threads() if pool._pool.started else 1}")
+sys.stderr.write(f"threads: {pool.threads() if max(most) > 1 else 1}")
 print(json.dumps(found))
 """
 

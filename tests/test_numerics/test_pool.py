@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,12 +36,19 @@ def python(program: str, **environment: str) -> str:
 
 def shared() -> bool:
     """Return whether products are right of which some were shared."""
-    for _ in range(100):
-        if not product():
-            return False
-        if pool._pool.started:
-            return True
-    return False
+    usual, counts = matmul.multiply, [0]
+
+    def counted(*arguments: Any) -> int:
+        counts.append(usual(*arguments))
+        return counts[-1]
+
+    matmul.multiply = counted
+    try:
+        while max(counts) < 2 and product():
+            pool._pool.resume = 0
+    finally:
+        matmul.multiply = usual
+    return max(counts) > 1
 
 
 compiled = pytest.mark.skipif(pool.INTERPRETED, reason="nothing is compiled, nor shared")
@@ -154,8 +162,7 @@ def test_threads_go_on_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.calls[-1] == "one"
 
 
-def test_others_are_woken_for_the_next_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product that finds nobody ready is serial, and teaches what serial work costs."""
+def test_others_are_woken_for_the_next_product() -> None:
     mine, served = pool_of_two(), threading.Event()
     mine.serial_time = pool._LEARN_NS
 
@@ -164,16 +171,34 @@ def test_others_are_woken_for_the_next_product(monkeypatch: pytest.MonkeyPatch) 
         words[number * ROW] = AWAY
         served.set()
 
-    before = mine.serial_runs
     for _ in range(3):
         served.clear()
         mine.run(10**7, serve, lambda words: 1, ())
         assert served.wait(60)
-    assert mine.serial_runs == before + 3
-    assert not mine.started
     assert mine.crew is not None
     mine.crew.end()
-    mine.run(10**7, serve, lambda words: 1, ())  # wakes nobody: they have ended
+    served.clear()
+    mine.run(10**7, serve, lambda words: 1, ())
+    assert mine.crew._threads[0].ident is not None
+    assert not served.is_set()  # who has ended is not woken
+
+
+def test_waking_others_in_vain_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is woken on a busy machine takes the caller's turn, and does not come in time."""
+    mine, clock = pool_of_two(), Clock(monkeypatch, serial_ms=6, parallel_ms=9)
+
+    def alone(words: Words | None) -> int:
+        clock.work(words)
+        return 1
+
+    def wait(words: Words, number: int) -> None:
+        words[number * ROW] = AWAY
+
+    for _ in range(7):
+        mine.run(10**7, wait, alone, ())
+    assert clock.calls == ["one", "one", "many", "many", "one", "one", "many"]  # and again, 10 ms later
+    assert mine.crew is not None
+    mine.crew.end()
 
 
 def test_threads_go_on_where_they_pay_on_a_slower_clock(monkeypatch: pytest.MonkeyPatch) -> None:
