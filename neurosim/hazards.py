@@ -10,6 +10,10 @@ that both have written, in one piece or many, unless the bytes had other values 
 the core that ran last leaves the bytes as the other had left them: whichever write comes last, it is the same.
 Without values, writes by one line to one place count as equal. What an instruction adds to in place, it also reads.
 
+A copy of a region onto itself is a read: each byte that it writes is the one that it read there. Kernels end so, on all
+cores, to be sure that an output is in HBM (nki-library, bwmm_shard_on_I_mx.py). Where another core writes the region
+meanwhile, the copy could undo that, and is a race as any read is.
+
 The place of an operand with a dynamic address is known at run time only. A run with values notes which rows it chose;
 without values, such accesses are left out.
 """
@@ -33,7 +37,7 @@ from neurosim.errors import DataRace
 from neurosim.memory import SharedWrites
 from neurosim.program import Access, Program, Signature
 from neurosim.record.storages import StorageInfo
-from neurosim.work import Handshake
+from neurosim.work import Handshake, Transfer
 
 Ints = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -155,7 +159,10 @@ def races(program: Program, written: SharedWrites | None = None) -> Iterator[Rac
         if places.writes[operands.pattern[part]].any() and len(np.unique(core[part])) > 1:
             quiet = _repeated(program, operands.record[part]) if written is None else written.silent
             touches: _Spans = {}
+            onto = places.onto_themselves(program, operands, part, None if written is None else quiet)
             for number in part.tolist():
+                if number in onto:
+                    continue
                 pattern, record = int(operands.pattern[number]), int(operands.record[number])
                 for region, low in places.of(pattern, record):
                     offset = int(operands.offset[number]) + low
@@ -192,6 +199,24 @@ class _Places:
         access = self._patterns[pattern].access
         return (False, True) if access is Access.ACCUMULATE else (access is Access.WRITE,)
 
+    def onto_themselves(self, program: Program, operands: Operands, part: Ints, silent: set[int] | None) -> set[int]:
+        """Return, of some operands, those where an instruction writes what it reads from the same place.
+
+        It does where it changed nothing; without values (``silent`` is None), where it is a DMA of one tensor alone.
+        """
+        read, wrote = set(), {}
+        for number in part.tolist():
+            pattern, record = int(operands.pattern[number]), int(operands.record[number])
+            if self._dynamic[pattern] or not (_is_copy(program, record) if silent is None else record in silent):
+                continue
+            place = record, int(operands.offset[number]), replace(self._patterns[pattern], role="", access=Access.READ)
+            access = self._patterns[pattern].access
+            if access is Access.READ:
+                read.add(place)
+            elif access is Access.WRITE:
+                wrote[number] = place
+        return {number for number, place in wrote.items() if place in read}
+
     def of(self, pattern: int, record: int) -> Iterator[tuple[Region, int]]:
         """Yield the regions of an operand, with the first byte of each relative to the slot; none that is unknown."""
         if not self._dynamic[pattern]:
@@ -205,6 +230,13 @@ class _Places:
             found = region_of(replace(reach, shape=shape, steps=steps))
             if found is not None:
                 yield found[0], found[1] + row * reach.steps[0] * reach.dtype.size_bytes
+
+
+def _is_copy(program: Program, record: int) -> bool:
+    """Return whether a record is a DMA from one place to another that leaves the order of bytes."""
+    signature = program.signatures[program.signature_ids[record]]
+    moves = [work for work in signature.work if isinstance(work, Transfer)]
+    return len(signature.patterns) == 2 and len(moves) == 1 and not moves[0].transpose_bytes
 
 
 def _touches(signature: Signature) -> bool:

@@ -371,6 +371,28 @@ def test_pieces_of_another_value_are_a_race():
     caught(body, DATA.copy())
 
 
+def flush(x, meets):
+    """Write a half, and end as nki-library's bwmm_shard_on_I_mx.py does, on both cores."""
+    write(x[nl.ds(8 * nl.program_id(0), 8)])
+    if meets:
+        nisa.core_barrier(x, (0, 1))
+    nisa.dma_copy(dst=x, src=x)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_a_copy_of_a_region_onto_itself_is_a_read(values):
+    x = DATA if values else neurosim.spec((16, 24), "float32")
+    on_two(lambda x: flush(x, meets=True), x, values=values)
+    assert not values or (DATA[8:] == 1).all()
+    for body in (
+        lambda x: flush(x, meets=False),
+        lambda x: nisa.dma_copy(dst=x[0:8], src=x[1:9]),
+        lambda x: nisa.dma_copy(dst=x[0:16, 0:16], src=x[0:16, 0:16].permute((1, 0))),
+    ):
+        with pytest.raises(DataRace, match="two cores access the same bytes"):
+            on_two(body, x, values=values)
+
+
 def test_what_is_added_to_in_place_is_read():
     """Core 1 adds zeros, which changes nothing today: it reads what core 0 writes all the same."""
 
@@ -556,6 +578,8 @@ def test_short_programs_that_end_or_read_differently_in_some_order_are_refused()
         for step in steps[nl.program_id(0)]:
             if step == "read":
                 nl.load(x)
+            elif step == "copy":
+                nisa.dma_copy(dst=x, src=x)
             else:
                 tile = nl.ndarray((1, 1), nl.float32)
                 nisa.memset(tile, value=step)
@@ -563,17 +587,23 @@ def test_short_programs_that_end_or_read_differently_in_some_order_are_refused()
 
     def outcome(steps, order):
         value, left = 0.0, [iter(steps[0]), iter(steps[1])]
-        seen = ([], [])
+        seen, taken = ([], []), [0.0, 0.0]
         for core in order:
             step = next(left[core])
             if step == "read":
                 seen[core].append(value)
+            elif step == "take":
+                taken[core] = value
             else:
-                value = step
+                value = taken[core] if step == "put" else step
         return value, *map(tuple, seen)
 
-    ways = [way for count in (1, 2) for way in product(("read", 0.0, 1.0), repeat=count)]
+    def parts(way):
+        return [part for step in way for part in (("take", "put") if step == "copy" else (step,))]
+
+    ways = [way for count in (1, 2) for way in product(("read", "copy", 0.0, 1.0), repeat=count)]
     for steps in product(ways, ways):
-        places = sorted(permutations([0] * len(steps[0]) + [1] * len(steps[1])))
-        if len({outcome(steps, order) for order in places}) > 1:
+        halves = [parts(way) for way in steps]
+        places = {tuple(order) for order in permutations([0] * len(halves[0]) + [1] * len(halves[1]))}
+        if len({outcome(halves, order) for order in places}) > 1:
             caught(body, np.zeros((1, 1), F), steps)

@@ -215,6 +215,16 @@ def test_the_ready_made_list_asks_only_what_can_matter(builder: Any, trn2: Any) 
     assert not any("DMA" in text or "Scalar" in text or "tensor" in text for text in texts)
 
 
+def test_the_ready_made_list_says_where_program_order_is_shorter() -> None:
+    """As softmax on trn2: an engine that takes what may start first lets something longer wait."""
+    result = launched("softmax.py:softmax")
+    (found,) = (each for each in result.what_ifs() if each.changes.get("schedule") == "program")
+    assert found.after_ps == launched("softmax.py:softmax", schedule="program").timeline.makespan_ps
+    in_order = launched("matmul.py:matmul", schedule="program")
+    assert "engines in the compiler's order" in [each.text for each in in_order.what_ifs()]
+    assert not any("schedule" in each.changes for each in launched("matmul.py:matmul").what_ifs())
+
+
 def test_words_are_in_the_help_and_in_the_docs() -> None:
     known = {word for name in available() for word in words(load_chip(name))}
     told = {*FACTORS, *(each.replace("ENGINE", engine) for each in OF_ENGINES for engine in ENGINES)}

@@ -88,6 +88,8 @@ def questions(program: Program, chip: Chip, timing: TimingOptions, places: Seque
         found.append(Question("bfloat16 operands of matmuls in place of float32", {"matmul": "bfloat16"}))
     if timing.schedule == "program":
         found.append(Question("engines in the compiler's order", {"schedule": "compiler"}))
+    else:  # whoever takes what may start may start what should have waited
+        found.append(Question("engines in program order (nl.no_reorder)", {"schedule": "program"}))
     return [*found, *_ALWAYS]
 
 
