@@ -260,35 +260,35 @@ def workspace_size(depth: int, rows: int, columns: int, halved: bool) -> int:
     return _SUMS + parts * sum(_sizes(depth, rows, columns, parts))
 
 
-#: Words of a task before those of the operand or destination in question: address, bytes, start, step.
-_LEFT, _RIGHT, _OUT = 1, 6, 11
-#: The word that says whose row it is.
-_THREAD: Final = 23
+#: Where a task's words are in its row: address, bytes, start and step of operands and destination, for operands whether
+#: they are coded; depth, rows and columns; three flags; address and bytes of the workspace. Then, whose row it is.
+_LEFT, _RIGHT, _OUT, _SIZES, _FLAGS, _WORK, _THREAD = 1, 6, 11, 15, 18, 21, 23
 
 
 @inlined
-def _give(words: Words, row: int, at: int, memory: Bytes, start: int, step: int) -> None:
-    """Write down an operand or a destination in a task."""
-    words[row + at], words[row + at + 1] = address_of(memory), memory.size
-    words[row + at + 2], words[row + at + 3] = start, step
+def _give(words: Words, at: int, memory: Bytes, start: int, step: int) -> None:
+    """Write down an operand or a destination."""
+    words[at], words[at + 1], words[at + 2], words[at + 3] = address_of(memory), memory.size, start, step
 
 
 @inlined
-def _operand(words: Words, row: int, at: int) -> _Operand:
-    """Return an operand of a task."""
-    memory = memory_at(words[row + at], words[row + at + 1])
-    return memory, int(words[row + at + 2]), int(words[row + at + 3]), bool(words[row + at + 4])
+def _operand(words: Words, at: int) -> _Operand:
+    """Return an operand."""
+    memory = memory_at(words[at], words[at + 1])
+    return memory, int(words[at + 2]), int(words[at + 3]), bool(words[at + 4])
 
 
 @inlined
 def _do(words: Words, row: int) -> None:
     """Do the task that a row holds."""
-    out, work = memory_at(words[row + 11], words[row + 12]), memory_at(words[row + 21], words[row + 22])
+    out, sizes, flags, work = row + _OUT, row + _SIZES, row + _FLAGS, row + _WORK
+    memory = memory_at(words[out], words[out + 1])
     _tile(
-        _operand(words, row, _LEFT), _operand(words, row, _RIGHT),
-        out[: out.size // 4 * 4].view(np.float32), int(words[row + 13]), int(words[row + 14]),
-        int(words[row + 15]), int(words[row + 16]), int(words[row + 17]),
-        bool(words[row + 18]), bool(words[row + 19]), bool(words[row + 20]), work.view(np.float32),
+        _operand(words, row + _LEFT), _operand(words, row + _RIGHT),
+        memory[: memory.size // 4 * 4].view(np.float32), int(words[out + 2]), int(words[out + 3]),
+        int(words[sizes]), int(words[sizes + 1]), int(words[sizes + 2]),
+        bool(words[flags]), bool(words[flags + 1]), bool(words[flags + 2]),
+        memory_at(words[work], words[work + 1]).view(np.float32),
     )  # fmt: skip
 
 
@@ -333,13 +333,15 @@ def multiply(
             if row == 0 or load(words, row) == TAKEN:
                 m = min(part * tall, rows) if by_rows else 0
                 n = 0 if by_rows else min(part * wide, columns)
-                _give(words, row, _LEFT, left, left_at + m, left_step)
-                _give(words, row, _RIGHT, right, right_at + n, right_step)
-                _give(words, row, _OUT, memory, at + m * stride + n, stride)
-                words[row + 5], words[row + 10] = left_coded, right_coded
-                words[row + 15], words[row + 16], words[row + 17] = depth, min(tall, rows - m), min(wide, columns - n)
-                words[row + 18], words[row + 19], words[row + 20] = left_halved, right_halved, overwrite
-                words[row + 21], words[row + 22] = address_of(work) + 4 * part * work.shape[1], 4 * work.shape[1]
+                _give(words, row + _LEFT, left, left_at + m, left_step)
+                _give(words, row + _RIGHT, right, right_at + n, right_step)
+                _give(words, row + _OUT, memory, at + m * stride + n, stride)
+                words[row + _LEFT + 4], words[row + _RIGHT + 4] = left_coded, right_coded
+                size, flag = row + _SIZES, row + _FLAGS
+                words[size], words[size + 1], words[size + 2] = depth, min(tall, rows - m), min(wide, columns - n)
+                words[flag], words[flag + 1], words[flag + 2] = left_halved, right_halved, overwrite
+                words[row + _WORK] = address_of(work) + 4 * part * work.shape[1]
+                words[row + _WORK + 1] = 4 * work.shape[1]
                 part -= 1
                 if row:
                     store(words, row, TASK)
