@@ -17,9 +17,9 @@ from neurosim.chip import Chip
 from neurosim.datapath.operators import Operator
 from neurosim.devices import folder
 from neurosim.engines import Memory
-from neurosim.errors import IllegalOperand, NeurosimError
+from neurosim.errors import NeurosimError
 from neurosim.manual.calls import Call, Tile, declaration, examples, operands
-from neurosim.manual.trials import attempt, chips
+from neurosim.manual.trials import Bench, attempt, chips
 from neurosim.nki import language
 
 _RULES: Final = "Iterator[Broken | None]"
@@ -187,13 +187,13 @@ def refusals(mnemonic: str, chip: Chip) -> Mapping[Rule, Refusal]:
 
 
 def _refusals(mnemonic: str, chip: Chip) -> Iterator[Refusal]:
-    known = examples(mnemonic)
+    known, bench = examples(mnemonic), Bench(chip)
     for call in known.refused:
-        yield from _refused(call, _differing(call, known.calls), chip)
+        yield from _refused(call, _differing(call, known.calls), chip, bench)
     for call in known.calls:
-        yield from _refused(call, {}, chip)
+        yield from _refused(call, {}, chip, bench)
         for changes in variations(call):
-            yield from _refused(call.but(**changes), changes, chip)
+            yield from _refused(call.but(**changes), changes, chip, bench)
 
 
 @cache
@@ -214,7 +214,7 @@ def _differing(call: Call, legal: tuple[Call, ...]) -> dict[str, Any]:
     return {name: value for name, value in call.operands.items() if base.operands.get(name) != value}
 
 
-def _refused(call: Call, changes: Mapping[str, Any], chip: Chip) -> Iterator[Refusal]:
-    outcome = attempt(call, chip)
-    if isinstance(outcome.error, IllegalOperand):
+def _refused(call: Call, changes: Mapping[str, Any], chip: Chip, bench: Bench) -> Iterator[Refusal]:
+    outcome = bench.refusal(call)
+    if outcome is not None and outcome.error is not None:
         yield Refusal(rule_at(outcome.broken), call, changes, chip, outcome.error)

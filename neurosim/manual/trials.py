@@ -17,7 +17,7 @@ from neurosim.chip import Chip
 from neurosim.devices import available, load_chip
 from neurosim.dtypes import DType, Kind
 from neurosim.engines import Engine, Memory
-from neurosim.errors import NeurosimError
+from neurosim.errors import IllegalOperand, NeurosimError
 from neurosim.execution.lanes import Lanes
 from neurosim.execution.scalar_registers import allocate
 from neurosim.instruction import Instruction
@@ -128,13 +128,56 @@ def attempt(
     return Outcome(None, None, dict(_outputs(call, given)), registers, kernel.program, time_ps, tuple(mirror.met))
 
 
+class Bench:
+    """Trying calls that differ little, one after the other on one chip, without values.
+
+    A call that is refused leaves nothing behind, so that the next one may have the tensors that it was tried on.
+    """
+
+    def __init__(self, chip: Chip) -> None:
+        self._chip = chip
+        self._kernel: Kernel | None = None
+        self._tiles: _Tiles = {}
+
+    def refusal(self, call: Call) -> Outcome | None:
+        """Return what a call did that an instruction refused; None of one that was not."""
+        if self._kernel is None:
+            self._kernel = Kernel(
+                self._chip, Program(self._chip.name, self._chip.generation), values=False, team=Mirror()
+            )
+            self._tiles = {}
+        with run(self._kernel), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                _issue(self._kernel, call, Placing(), self._tiles)
+            except IllegalOperand as error:
+                return Outcome(error, _broken_at(error.__traceback__))
+            except NeurosimError:
+                pass
+        self._kernel = None
+        return None
+
+
+_Tiles = dict[tuple[str, Tile, DType], tuple[Any, Any]]
+"""Tensors that were made already, by the name of their operand, what is asked for, and the format of the call."""
+
+
 @boundary
-def _issue(kernel: Kernel, call: Call, placing: Placing) -> dict[str, tuple[Any, Any]]:
-    """Make the operands and call the instruction; return what :func:`_value` gives for each operand."""
+def _issue(kernel: Kernel, call: Call, placing: Placing, made: _Tiles | None = None) -> dict[str, tuple[Any, Any]]:
+    """Make the operands and call the instruction; return what :func:`_value` gives for each operand.
+
+    Operands are taken from ``made`` and entered there, if it is given.
+    """
     random = np.random.default_rng(7)
     given: dict[str, tuple[Any, Any]] = {}
     for name, value in call.operands.items():
-        given[name] = _value(kernel, call, name, value, placing, random)
+        key = (name, value, call.dtype) if made is not None and isinstance(value, Tile) else None
+        if made is None or key is None:
+            given[name] = _value(kernel, call, name, value, placing, random)
+        elif key in made:
+            given[name] = made[key]
+        else:
+            given[name] = made[key] = _value(kernel, call, name, value, placing, random)
         if isinstance(given[name][0], list):
             entries = (given[entry] if isinstance(entry, str) else (entry, None) for entry in given[name][0])
             given[name] = [entry for entry, _ in entries], None
