@@ -20,10 +20,11 @@ Words: TypeAlias = NDArray[np.int64]
 
 #: Words of a row; two lines of the cache, so that threads do not share one, and processors fetch lines in pairs.
 ROW: Final = 32
-#: The first word of a thread's row. Its task is in the others.
-AWAY, READY, TAKEN, TASK, GONE = range(5)
-#: How often a thread looks for a task before it sleeps: some 800 us.
-_LOOKS: Final = 32_768
+#: The first word of a row: of a thread's, whose task is in the others, and BUSY or AWAY of the caller's.
+AWAY, READY, TAKEN, TASK, GONE, BUSY = range(6)
+#: How often a thread looks for a task before it sleeps: some 400 us. While the caller is busy a look counts as a part
+#: of one, or threads that were woken late in a long product would sleep again before the next one.
+_LOOKS, _PARTS = 16_384, 64
 
 
 def _python_memory(address: int, size_bytes: int) -> Any:
@@ -61,8 +62,8 @@ def wait_for_task(words: Words, row: int) -> bool:
     """Wait for a task of the thread that has this row; return False when there was none for a while."""
     looks = 0
     while load(words, row) != TASK:
-        looks += 1
-        if looks > _LOOKS and exchange(words, row, READY, AWAY):
+        looks += 1 if load(words, 0) == BUSY else _PARTS
+        if looks > _LOOKS * _PARTS and exchange(words, row, READY, AWAY):
             return False
         pause()
     return True

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from neurosim.compiling.blocks import SUM_COLUMNS, SUM_ROWS, packing_kernel, products_kernel
 from neurosim.compiling.mailbox import (
+    AWAY,
+    BUSY,
     READY,
     ROW,
     TAKEN,
@@ -324,6 +326,7 @@ def multiply(
     """
     count = 0
     if me == 0:
+        store(words, 0, BUSY)
         count = 1 + take(words)
         by_rows = columns < SUM_COLUMNS * count
         tall = -(rows // (-SUM_ROWS * count)) * SUM_ROWS if by_rows else rows
@@ -350,6 +353,8 @@ def multiply(
     while load(words, row + _THREAD) == 0 or wait_for_task(words, row):
         _do(words, row)
         if load(words, row + _THREAD) == 0:
-            return count if wait_for_others(words) else -1
+            alive = wait_for_others(words)
+            store(words, 0, AWAY)
+            return count if alive else -1
         store(words, row, READY)
     return 0
