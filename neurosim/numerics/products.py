@@ -262,15 +262,51 @@ def workspace_size(depth: int, rows: int, columns: int, halved: bool) -> int:
     return _SUMS + parts * sum(_sizes(depth, rows, columns, parts))
 
 
-#: Where a task's words are in its row: address, bytes, start and step of operands and destination, for operands whether
-#: they are coded; depth, rows and columns; three flags; address and bytes of the workspace. Then, whose row it is.
-_LEFT, _RIGHT, _OUT, _SIZES, _FLAGS, _WORK, _THREAD = 1, 6, 11, 15, 18, 21, 23
+#: Where a task's words are in its row: five of each operand and of the destination; depth, rows and columns; three
+#: flags; address and bytes of the workspace. Then, whose row it is.
+_LEFT, _RIGHT, _OUT, _SIZES, _FLAGS, _WORK, _THREAD = 1, 6, 11, 16, 19, 22, 24
 
 
 @inlined
-def _give(words: Words, at: int, memory: Bytes, start: int, step: int) -> None:
-    """Write down an operand or a destination."""
-    words[at], words[at + 1], words[at + 2], words[at + 3] = address_of(memory), memory.size, start, step
+def _hand_out(
+    left: _Operand, right: _Operand, memory: Bytes, at: int, stride: int, size: tuple[int, int, int],
+    halved: tuple[bool, bool], overwrite: bool, work: NDArray[np.float32], words: Words,
+) -> int:  # fmt: skip
+    """Give each thread that is ready a block of rows or of columns, and the caller the first. Returns how many.
+
+    The arguments are those of :func:`multiply`; ``size`` is depth, rows and columns.
+    """
+    depth, rows, columns = size
+    count = 1 + take(words)
+    by_rows = columns < SUM_COLUMNS * count
+    tall = -(rows // (-SUM_ROWS * count)) * SUM_ROWS if by_rows else rows
+    wide = columns if by_rows else -(columns // (-SUM_COLUMNS * count)) * SUM_COLUMNS
+    part = count - 1
+    for row in range(words.size - ROW, -1, -ROW):
+        if row == 0 or load(words, row) == TAKEN:
+            m = min(part * tall, rows) if by_rows else 0
+            n = 0 if by_rows else min(part * wide, columns)
+            _give(words, row + _LEFT, left, m)
+            _give(words, row + _RIGHT, right, n)
+            _give(words, row + _OUT, (memory, at, stride, False), m * stride + n)
+            words[row + _SIZES], words[row + _SIZES + 1] = depth, min(tall, rows - m)
+            words[row + _SIZES + 2] = min(wide, columns - n)
+            words[row + _FLAGS], words[row + _FLAGS + 1] = halved
+            words[row + _FLAGS + 2] = overwrite
+            words[row + _WORK] = address_of(work) + 4 * part * work.shape[1]
+            words[row + _WORK + 1] = 4 * work.shape[1]
+            part -= 1
+            if row:
+                store(words, row, TASK)
+    return count
+
+
+@inlined
+def _give(words: Words, at: int, matrix: _Operand, further: int) -> None:
+    """Write down an operand or a destination, from so many elements behind its first on."""
+    memory, start, step, coded = matrix
+    words[at], words[at + 1], words[at + 2], words[at + 3] = address_of(memory), memory.size, start + further, step
+    words[at + 4] = coded
 
 
 @inlined
@@ -327,27 +363,10 @@ def multiply(
     count = 0
     if me == 0:
         store(words, 0, BUSY)
-        count = 1 + take(words)
-        by_rows = columns < SUM_COLUMNS * count
-        tall = -(rows // (-SUM_ROWS * count)) * SUM_ROWS if by_rows else rows
-        wide = columns if by_rows else -(columns // (-SUM_COLUMNS * count)) * SUM_COLUMNS
-        part = count - 1
-        for row in range(words.size - ROW, -1, -ROW):  # the caller's own part last
-            if row == 0 or load(words, row) == TAKEN:
-                m = min(part * tall, rows) if by_rows else 0
-                n = 0 if by_rows else min(part * wide, columns)
-                _give(words, row + _LEFT, left, left_at + m, left_step)
-                _give(words, row + _RIGHT, right, right_at + n, right_step)
-                _give(words, row + _OUT, memory, at + m * stride + n, stride)
-                words[row + _LEFT + 4], words[row + _RIGHT + 4] = left_coded, right_coded
-                size, flag = row + _SIZES, row + _FLAGS
-                words[size], words[size + 1], words[size + 2] = depth, min(tall, rows - m), min(wide, columns - n)
-                words[flag], words[flag + 1], words[flag + 2] = left_halved, right_halved, overwrite
-                words[row + _WORK] = address_of(work) + 4 * part * work.shape[1]
-                words[row + _WORK + 1] = 4 * work.shape[1]
-                part -= 1
-                if row:
-                    store(words, row, TASK)
+        count = _hand_out(
+            (left, left_at, left_step, left_coded), (right, right_at, right_step, right_coded), memory, at, stride,
+            (depth, rows, columns), (left_halved, right_halved), overwrite, work, words,
+        )  # fmt: skip
     row = me * ROW
     store(words, row + _THREAD, me)  # and asked for there, or LLVM would have all code twice
     while load(words, row + _THREAD) == 0 or wait_for_task(words, row):
