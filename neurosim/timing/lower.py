@@ -56,6 +56,8 @@ class ComputeCost(NamedTuple):
 
 
 Cost = ComputeCost | MatmulCost | TransferCost
+_ABSENT: Final = {"table": -1, "quadrants": -1}
+_MATMUL: Final = ("pairs", "load_ps", "stream_ps", "latency_ps", "busy_rows")
 _TRANSFER_TIMES: Final = (
     "trigger_ps",
     "interval_ps",
@@ -87,28 +89,29 @@ def lower(
 def _columns(costs: list[Cost]) -> Costs:
     """Return costs as tables."""
     names: dict[Hashable, int] = {None: -1}
-    made = table(COST, len(costs), table=-1, quadrants=-1)
     steps: list[tuple[int, int, int]] = []
     shares: list[tuple[int, int]] = []
-    for row, cost in zip(made, costs, strict=True):
+    rows: list[dict[str, int]] = []
+    for cost in costs:
         if isinstance(cost, ComputeCost):
-            row.kind = COMPUTE
-            row.step_start, row.step_end = len(steps), len(steps) + len(cost.steps)
-            row.table, row.quadrants = (names.setdefault(each, len(names) - 1) for each in (cost.table, cost.quadrants))
-            row.port_ps = cost.port_ps
+            loaded, quadrants = (names.setdefault(each, len(names) - 1) for each in (cost.table, cost.quadrants))
+            row = {"kind": COMPUTE, "step_start": len(steps), "table": loaded, "quadrants": quadrants}
             steps += cost.steps
+            row |= {"step_end": len(steps), "port_ps": cost.port_ps}
         elif isinstance(cost, MatmulCost):
-            row.kind = MULTIPLY
-            for name in ("pairs", "load_ps", "stream_ps", "latency_ps", "busy_rows"):
-                row[name] = getattr(cost, name)
-            row.cells = sum(1 << cell for cell in cost.cells)
+            row = {name: getattr(cost, name) for name in _MATMUL}
+            row |= {"kind": MULTIPLY, "cells": sum(1 << cell for cell in cost.cells)}
         else:
-            row.kind = TRANSFER
-            row.share_start, row.share_end = len(shares), len(shares) + len(cost.shares)
-            row.level, row.may_turn = cost.level, cost.turns
-            for name in _TRANSFER_TIMES:
-                row[name] = getattr(cost, name)
+            row = {name: getattr(cost, name) for name in _TRANSFER_TIMES}
+            row |= {"kind": TRANSFER, "level": cost.level, "may_turn": cost.turns, "share_start": len(shares)}
             shares += cost.shares
+            row["share_end"] = len(shares)
+        rows.append(row)
+    columns = {
+        name: np.array([row.get(name, _ABSENT.get(name, 0)) for row in rows], dtype=np.int64)  # by row is much slower
+        for name in COST.names or ()
+    }
+    made = table(COST, len(costs), **columns)
     step, share = (np.array(rows, dtype=np.int64).reshape(-1, width) for rows, width in ((steps, 3), (shares, 2)))
     return Costs(
         made,
