@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,9 @@ from neurosim.views.reshaping import (
     an_int,
     checked_dtype,
     ints,
+    is_dense,
+    is_injective,
     merge_steps,
-    reaches_each_once,
     recast,
     resolve_minus_one,
     row_major,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from neurosim.memory import Allocation
 
 Array = npt.NDArray[Any]
+_new: Final = object.__new__
 
 
 class NkiTensor(NoOperators):
@@ -144,14 +146,7 @@ class NkiTensor(NoOperators):
 
     def is_contiguous(self) -> bool:
         """Return whether the elements are dense and in row-major order (within each partition, on chip)."""
-        expected = 1
-        for axis in range(len(self.shape) - 1, -1, -1):
-            if axis == self.partition_axis or self.shape[axis] == 1:
-                continue
-            if self.steps[axis] != expected:
-                return False
-            expected *= self.shape[axis]
-        return True
+        return is_dense(self.shape, self.steps, self.partition_axis)
 
     def is_indirect(self) -> bool:
         """Return whether the view is addressed by a value known only at run time."""
@@ -266,17 +261,7 @@ class NkiTensor(NoOperators):
 
     def is_injective(self) -> bool:
         """Return whether no two indices reach the same element, as a written operand must be."""
-        reach = 0
-        pairs = sorted(
-            (abs(step), extent)
-            for axis, (step, extent) in enumerate(zip(self.steps, self.shape, strict=True))
-            if extent > 1 and axis != self.partition_axis
-        )
-        for step, extent in pairs:
-            if step <= reach:
-                return step > 0 and reaches_each_once(pairs)
-            reach += step * (extent - 1)
-        return self.partition_axis < 0 or self.steps[self.partition_axis] != 0 or self.partitions == 1
+        return is_injective(self.shape, self.steps, self.partition_axis)
 
     def describe(self) -> str:
         """Shape, dtype, memory and the slice of which tensor, for messages."""
@@ -376,33 +361,47 @@ class NkiTensor(NoOperators):
         family = self.family
         pair = family.pair
         if pair is not None and type(key) is tuple and len(key) == 2:
-            # two slices of two axes are most of all keys: each step of Python counts
+            # two slices of two axes are most of all keys: each step of Python counts, and chained comparisons are slow
             rows, columns = key
-            if type(rows) is type(columns) is slice and rows.step is columns.step is None:
+            if type(rows) is slice and type(columns) is slice and rows.step is None and columns.step is None:
                 first, last, left, right = rows.start, rows.stop, columns.start, columns.stop
                 extent, width = self.shape
-                first, last = 0 if first is None else first, extent if last is None else last
-                left, right = 0 if left is None else left, width if right is None else right
-                if type(first) is type(last) is type(left) is type(right) is int and (
-                    0 <= first < last <= extent and 0 <= left < right <= width
-                ):
-                    shape = last - first, right - left
-                    down, down_bytes, along, along_bytes = pair
-                    spot, offset = first * down + left * along, first * down_bytes + left * along_bytes
+                if first is None:
+                    first = 0
+                if last is None:
+                    last = extent
+                if left is None:
+                    left = 0
+                if right is None:
+                    right = width
+                if type(first) is int and type(last) is int and type(left) is int and type(right) is int:  # noqa: SIM102
+                    if first >= 0 and first < last and last <= extent and left >= 0 and left < right and right <= width:
+                        shape, spot, offset = (last - first, right - left), self.spot, self.offset_bytes
+                        down, down_bytes, along, along_bytes = pair
+                        if first:
+                            spot += first * down
+                            offset += first * down_bytes
+                        if left:
+                            spot += left * along
+                            offset += left * along_bytes
         if shape is None:
             found = sliced(self, key)
             if isinstance(found, NkiTensor):
                 return found
-            shape, spot, offset = found
-        view = object.__new__(NkiTensor)  # what __init__ would make of it takes half as long again
+            shape, moved, offset = found
+            spot, offset = self.spot + moved, self.offset_bytes + offset
+        view = _new(NkiTensor)  # what __init__ would make of it takes half as long again
         view.allocation = allocation = self.allocation
-        view.dtype, view.shape, view.family = self.dtype, shape, family
-        view.spot, view.offset_bytes = self.spot + spot, self.offset_bytes + offset
-        held = view._over = allocation.storage.held
+        view.dtype, view.shape = self.dtype, shape
+        view.family, view.spot = family, spot
+        view.offset_bytes = offset
+        view._over = held = allocation.storage.held
         if held is None:
             view._array = None
-        else:  # NumPy slices in less time than it makes an array
-            view._array = (self.array() if self._array is None or self._over is not held else self._array)[key]
+        elif self._over is held and (array := self._array) is not None:
+            view._array = array[key]  # NumPy slices in less time than it makes an array
+        else:
+            view._array = self.array()[key]
         return view
 
     def __setitem__(self, key: Any, value: Any) -> None:

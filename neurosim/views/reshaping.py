@@ -78,6 +78,33 @@ def reaches_each_once(pairs: list[tuple[int, int]]) -> bool:
     return len(np.unique(offsets)) == len(offsets)
 
 
+def is_injective(shape: tuple[int, ...], steps: tuple[int, ...], partition_axis: int) -> bool:
+    """Return whether no two indices reach the same element."""
+    reach = 0
+    pairs = sorted(
+        (abs(step), extent)
+        for axis, (step, extent) in enumerate(zip(steps, shape, strict=True))
+        if extent > 1 and axis != partition_axis
+    )
+    for step, extent in pairs:
+        if step <= reach:
+            return step > 0 and reaches_each_once(pairs)
+        reach += step * (extent - 1)
+    return partition_axis < 0 or steps[partition_axis] != 0 or shape[partition_axis] == 1
+
+
+def is_dense(shape: tuple[int, ...], steps: tuple[int, ...], partition_axis: int) -> bool:
+    """Return whether elements lie one after the other in row-major order, within each partition where there are any."""
+    expected = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        if axis == partition_axis or shape[axis] == 1:
+            continue
+        if steps[axis] != expected:
+            return False
+        expected *= shape[axis]
+    return True
+
+
 def row_major(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
     """Return the steps of a dense shape whose last axis has ``step``."""
     if len(shape) == 1:  # as most tiles have beside their partitions
