@@ -61,6 +61,9 @@ class CallStacks:
         self.stacks = stacks
         self.frame: object = _NOBODY
         self.here: dict[int, int] = {}
+        self._outer: tuple[int, ...] = ()  # what the frames that called it are known by
+        self._caller: object = _NOBODY  # the frame that called it, and where
+        self._caller_at = 0
         self._numbers: dict[tuple[int, ...], int] = {}  # by (code's number, place in it) per frame
         self._roles: dict[int, int] = {}  # by id of code, its number, _SKIP or _STOP
         self._codes: dict[tuple[CodeType, str], int] = {}  # equal code may stand in several files
@@ -68,38 +71,61 @@ class CallStacks:
 
     def forget(self) -> None:
         """Let go of the frame, and with it of the kernel's variables."""
-        self.frame, self.here = _NOBODY, {}
+        self.frame, self.here, self._outer, self._caller = _NOBODY, {}, (), _NOBODY
 
     def number(self, frame: FrameType | None) -> int:
         """Return the number of the kernel's call stack at ``frame``, or at the frame of the kernel that called it."""
-        key: list[int] = []
-        roles, innermost = self._roles, None
+        roles, role = self._roles, _STOP
         while frame is not None:
-            try:
-                role = roles[id(frame.f_code)]
-            except KeyError:
-                role = self._role(frame.f_code)
-            if role >= 0:
-                if not key:
-                    if frame is self.frame and (known := self.here.get(frame.f_lasti)) is not None:
-                        return known
-                    innermost = frame
-                key += (role, frame.f_lasti)
-            elif role == _STOP:
+            code = frame.f_code
+            role = roles[id(code)] if id(code) in roles else self._role(code)
+            if role != _SKIP:
                 break
             frame = frame.f_back
-        place = tuple(key)
-        known = self._numbers.get(place)
-        if known is None:
-            known = self._add(place)
-        if innermost is not None and not innermost.f_code.co_flags & _MOVES:
-            if innermost is not self.frame:
-                self.frame, self.here = innermost, {}
-            self.here[innermost.f_lasti] = known
+        if frame is None or role == _STOP:
+            return self._numbered(())
+        last = frame.f_lasti
+        if frame is self.frame:
+            known = self.here.get(last)
+            if known is None:
+                known = self.here[last] = self._numbered((role, last, *self._outer))
+            return known
+        caller = frame.f_back
+        if frame is self._caller:
+            outer = self._outer[2:]  # it goes on after a call
+        elif caller is not None and caller is self._caller and caller.f_lasti == self._caller_at:
+            outer = self._outer  # it is called where another was
+        else:
+            outer = self._walk(caller)
+        known = self._numbered((role, last, *outer))
+        if not frame.f_code.co_flags & _MOVES:
+            self.frame, self.here, self._outer = frame, {last: known}, outer
+            if caller is None or caller.f_code.co_flags & _MOVES:
+                self._caller = _NOBODY
+            else:
+                self._caller, self._caller_at = caller, caller.f_lasti
         return known
+
+    def _walk(self, frame: FrameType | None) -> tuple[int, ...]:
+        """Return what the kernel's call stack is known by from a frame outwards."""
+        key: list[int] = []
+        while frame is not None and (role := self._role(frame.f_code)) != _STOP:
+            if role >= 0:
+                key += (role, frame.f_lasti)
+                if frame is self.frame:
+                    return (*key, *self._outer)
+            frame = frame.f_back
+        return tuple(key)
+
+    def _numbered(self, place: tuple[int, ...]) -> int:
+        known = self._numbers.get(place)
+        return self._add(place) if known is None else known
 
     def _role(self, code: CodeType) -> int:
         """Return the number of a kernel's code, the same for equal code of a file; ``_SKIP`` or ``_STOP`` for other."""
+        known = self._roles.get(id(code))
+        if known is not None:
+            return known
         if code in _BOUNDARY:
             role = _STOP
         elif is_own(code):
