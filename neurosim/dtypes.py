@@ -37,11 +37,16 @@ class DType(str):
     Attributes:
         code: small integer that compiled code switches on.
         kind: float, signed, unsigned or bool.
+        is_float: whether the format is a floating-point one.
+        is_packed: whether an element holds several values.
+        is_integer: whether the format is a signed or unsigned integer (bool is neither).
         size_bytes: bytes an element takes in memory.
         numpy: the NumPy (or ml_dtypes) dtype of arrays of it.
         face: the dtype that users see, another one for packed formats: NumPy has none, and integers do not say what
             is packed in them. Its fields are the packed values (two in a byte for 4-bit ones).
         bits: the unsigned NumPy dtype of the same size, for bit-exact moves.
+        moved: the dtype in which arrays of it are moved: its own where that is a number of NumPy's, else ``bits``,
+            which NumPy moves in half of the time.
         exponent_bits, mantissa_bits, bias: layout of a float format, and of the values of a packed one; 0 for the
             others. tfloat32 leaves the 13 last bits of its 32 unused.
         lanes: values in one element, 1 where nothing is packed. The first one is in the lowest bits.
@@ -53,10 +58,14 @@ class DType(str):
 
     code: int
     kind: Kind
+    is_float: bool
+    is_packed: bool
+    is_integer: bool
     size_bytes: int
     numpy: np.dtype[Any]
     face: np.dtype[Any]
     bits: np.dtype[Any]
+    moved: np.dtype[Any]
     lanes: int
     exponent_bits: int
     mantissa_bits: int
@@ -71,21 +80,6 @@ class DType(str):
         """Bytes an element takes, under NumPy's name for it."""
         return self.size_bytes
 
-    @property
-    def is_float(self) -> bool:
-        """Whether the format is a floating-point one."""
-        return self.kind == Kind.FLOAT
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether an element holds several values."""
-        return self.kind == Kind.PACKED
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether the format is a signed or unsigned integer (bool is neither)."""
-        return self.kind in (Kind.INT, Kind.UINT)
-
     def __repr__(self) -> str:
         return str(self)
 
@@ -93,9 +87,12 @@ class DType(str):
 def _make(name: str, code: int, kind: Kind, numpy: Any, layout: tuple[int, int, int] = (0, 0, 0)) -> DType:
     dtype = DType(name)
     dtype.code, dtype.kind, dtype.numpy, dtype.lanes = code, kind, np.dtype(numpy), 1
+    dtype.is_float, dtype.is_packed = kind == Kind.FLOAT, kind == Kind.PACKED
+    dtype.is_integer = kind in (Kind.INT, Kind.UINT)
     dtype.face = dtype.numpy
     dtype.size_bytes = dtype.numpy.itemsize
     dtype.bits = np.dtype(f"uint{8 * dtype.size_bytes}")
+    dtype.moved = dtype.numpy if dtype.numpy.kind in "iuf" and dtype.numpy.isbuiltin == 1 else dtype.bits
     dtype.exponent_bits, dtype.mantissa_bits, dtype.bias = layout
     dtype.has_inf, dtype.nan_code = False, -1
     if kind == Kind.FLOAT:

@@ -54,7 +54,7 @@ class Body:
     tensors: list[Allocation] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(slots=True)
 class Kernel:
     """One run of one kernel on one core.
 

@@ -57,7 +57,7 @@ def typed(value: Any) -> Hashable:
     Nor are 0.0 and -0.0.
     """
     if isinstance(value, (list, tuple)):
-        if value and set(map(type, value)) == _INTS:  # as most lists are
+        if value and type(value[0]) is int and set(map(type, value)) == _INTS:  # as most lists are
             return (int, tuple(value))
         return tuple([typed(entry) for entry in value])
     if isinstance(value, FLOATS) and not value:
