@@ -142,8 +142,13 @@ class NcMatchReplace8(Instruction, mnemonic="nc_match_replace8", engines=(Engine
 
     def execute(self, lanes: Lanes) -> None:
         """Widen, search, replace, round."""
-        values = lanes.f32(self.data).copy()
-        places = search.find(values, lanes.f32(self.vals), descending=True)
+        data = lanes.f32(self.data)
+        places = search.find(data, lanes.f32(self.vals), descending=True)
+        values = lanes.room(self.dst, self.data) if self.dst_idx is None else None  # dst stays what it is at an error
+        if values is None:
+            values = data.copy()
+        elif values is not data:
+            values[...] = data
         missing = search.replace(values, places, self.imm)
         if self.dst_idx is not None and missing:
             row, slot = np.argwhere(places == search.NOT_FOUND)[0]

@@ -50,10 +50,12 @@ class ScalarTensorTensor(Instruction, mnemonic="scalar_tensor_tensor", engines=(
         """Widen, operate twice, round."""
         data, operand0 = lanes.f32(self.data), lanes.column(self.operand0)
         operand1 = lanes.f32(self.operand1)
-        sides = (operand0, data) if self.reverse0 else (data, operand0)
-        value = alu.binary(self.op0.name, *sides)
-        sides = (operand1, value) if self.reverse1 else (value, operand1)
-        lanes.put(self.dst, alu.binary(self.op1.name, *sides, lanes.room(self.dst, self.operand1)))
+        room = lanes.room(self.dst, self.data, self.operand0, self.operand1)
+        is_apart = self.operand1.allocation.storage is not self.dst.allocation.storage  # it is read again
+        left, right = (operand0, data) if self.reverse0 else (data, operand0)
+        value = alu.binary(self.op0.name, left, right, room if is_apart else None)
+        left, right = (operand1, value) if self.reverse1 else (value, operand1)
+        lanes.put(self.dst, alu.binary(self.op1.name, left, right, room))
 
     def work(self, engine: Engine, chip: Chip) -> tuple[Work, ...]:
         """Two streams in, one out; the documented fast case costs what ``tensor_tensor`` does."""

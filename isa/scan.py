@@ -50,10 +50,8 @@ class TensorTensorScan(Instruction, mnemonic="tensor_tensor_scan", engines=(Engi
     def execute(self, lanes: Lanes) -> None:
         """Widen, carry the state along, round what is kept."""
         data0, data1 = lanes.f32(self.data0), lanes.f32(self.data1)
-        first = np.empty((len(data0), 1), data0.dtype)
-        first[...] = lanes.column(self.initial)
-        room = lanes.room(self.dst, self.data0, self.data1)
-        states = scan(self.op0.name, self.op1.name, data0, data1, first[:, 0], self.reverse0, self.reverse1, room)
+        initial, room = lanes.column(self.initial), lanes.room(self.dst, self.data0, self.data1)
+        states = scan(self.op0.name, self.op1.name, data0, data1, initial, self.reverse0, self.reverse1, room)
         lanes.put(self.dst, states)
 
     def holes(self, holes: Holes) -> Holes:

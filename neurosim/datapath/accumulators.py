@@ -74,8 +74,7 @@ def accumulate(lanes: Lanes, command: ReduceCmd, op: str, values: Float32s, star
         Uninitialized: ``reduce`` over registers that hold nothing known.
     """
     registers = begin(lanes, command, IDENTITY[op], len(values), start)
-    running = np.concatenate([registers.reshape(-1, 1), values], axis=1)
-    result = reduce.reduce_free(op, running)
+    result = reduce.reduce_onto(op, registers.reshape(-1, 1), values)
     registers[:] = result[:, 0]
     return result
 

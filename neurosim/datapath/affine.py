@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from numbers import Integral
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neurosim.datapath.rules import Broken, Shown
+from neurosim.numerics.affine import affine
 from neurosim.view import NkiTensor
-
-_INT32: Final = np.dtype(np.int32)
 
 
 def affine_rules(
@@ -63,17 +62,13 @@ def affine_values(
     """
     offset = int(offset.lanes()[0, 0]) if isinstance(offset, NkiTensor) else int(offset)
     row = _row(tuple([(int(step), int(count)) for step, count in pattern]))
-    if partitions == 1:
-        return (row + offset if offset else row).astype(_INT32)
-    channels = np.arange(partitions, dtype=np.int64)[:, None] * int(channel_multiplier)
-    channels += offset
-    return (channels + row).astype(_INT32)
+    return affine(row, offset, int(channel_multiplier), partitions)
 
 
 @lru_cache(maxsize=64)
 def _row(pattern: tuple[tuple[int, int], ...]) -> npt.NDArray[np.int64]:
-    """Return the values of one partition before anything is added, [1, product of counts]. To be read only."""
-    values = np.zeros((1, 1), np.int64)
+    """Return the values of one partition before anything is added, [product of counts]. To be read only."""
+    values = np.zeros(1, np.int64)
     for step, count in pattern:
-        values = (values.reshape(-1, 1) + np.arange(count, dtype=np.int64) * step).reshape(1, -1)
+        values = (values[:, None] + np.arange(count, dtype=np.int64) * step).reshape(-1)
     return values

@@ -123,7 +123,7 @@ class Lanes:
         array = tensor.array()
         if values is array:
             return
-        if values.base is not None and np.may_share_memory(values, array):
+        if _may_share(values, array):
             values = values.copy()  # float32 tensors are read in place, and all is read before anything is written
         if self.only_nearest and tensor.dtype == float32 and tensor.partition_axis <= 0:
             array[...] = values if values.shape == array.shape else values.reshape(array.shape)
@@ -141,21 +141,26 @@ class Lanes:
             return
         array = tensor.array()
         if values.dtype != array.dtype:
-            array = array.view(values.dtype)  # NumPy moves its own numbers in half of the time
-        self._scatter(tensor, array, values, where)
+            array = array.view(values.dtype)
+        if where is None and values.shape == array.shape and tensor.family.partition_axis <= 0:
+            array[...] = values
+        else:
+            self._scatter(tensor, array, values, where)
 
     @staticmethod
     def _scatter(
         tensor: NkiTensor, array: npt.NDArray[Any], values: npt.NDArray[Any], where: Mask | None = None
     ) -> None:
-        if tensor.partition_axis > 0:
-            array = np.moveaxis(array, tensor.partition_axis, 0)
-        if values.shape != array.shape:
-            values = values.reshape(array.shape)
+        axis = tensor.family.partition_axis
+        if axis > 0:
+            array = np.moveaxis(array, axis, 0)
+        shape = array.shape
+        if values.shape != shape:
+            values = values.reshape(shape)
         if where is None:
             array[...] = values
         else:
-            np.copyto(array, values, where=where if where.shape == array.shape else where.reshape(array.shape))
+            np.copyto(array, values, where=where if where.shape == shape else where.reshape(shape))
 
     def move(self, dst: NkiTensor, arrange: Arrange, *sources: NkiTensor | float, where: Mask | None = None) -> None:
         """Write elements as they are: what ``arrange`` makes of those of the sources, those in ``where`` alone.
@@ -165,13 +170,14 @@ class Lanes:
         self.put_bits(dst, arrange(*[self._as(dst.dtype, source) for source in sources]), where)
 
     def _as(self, dtype: DType, source: NkiTensor | float) -> npt.NDArray[Any]:
-        """Return a source's elements in the format ``dtype``, as bits."""
+        """Return a source's elements in the format ``dtype``, to be moved only."""
         if not isinstance(source, NkiTensor):
-            return convert.cast(np.full((1, 1), source, np.float32), float32, dtype).view(dtype.bits)
-        elements = source.lanes()
-        if source.dtype != dtype:
-            elements = self.rounded(convert.widen(elements, source.dtype), dtype)
-        return elements.view(dtype.bits)
+            elements = convert.cast(np.full((1, 1), source, np.float32), float32, dtype)
+        else:
+            elements = source.lanes()
+            if source.dtype != dtype:
+                elements = self.rounded(convert.widen(elements, source.dtype), dtype)
+        return elements if dtype.moved is dtype.numpy else elements.view(dtype.moved)
 
     def transfer(
         self, dst: NkiTensor, src: NkiTensor, arrange: Arrange | None = None, where: Mask | None = None
@@ -275,9 +281,15 @@ class Direct(Lanes):
 
     __slots__ = ()
 
-    def f32(self, tensor: NkiTensor) -> Float32s:
-        """Return a tensor's lanes. Do not write into it."""
-        return tensor.array()
+    f32 = staticmethod(NkiTensor.array)  # type: ignore[assignment]  # a call less than a method of ours
+
+    def put(self, tensor: NkiTensor, values: Float32s) -> None:
+        """Write float32 values."""
+        array = tensor.array()
+        if values is not array:
+            if _may_share(values, array):
+                values = values.copy()
+            array[...] = values if values.shape == array.shape else values.reshape(array.shape)
 
     def room(self, dst: NkiTensor, *sources: NkiTensor | float | None) -> Float32s | None:
         """Return dst's lanes where no source has bytes of it, or all that have are the same elements in its order."""
@@ -292,6 +304,17 @@ class Direct(Lanes):
             ):
                 return None
         return dst.array()
+
+
+def _may_share(values: npt.NDArray[Any], array: npt.NDArray[Any]) -> bool:
+    """Return whether two arrays may have bytes in common.
+
+    Bytes that an array of NumPy's own holds are reached through views of that array alone, which say so.
+    """
+    base = values.base
+    if base is None or (type(base) is np.ndarray and base.base is None and base is not array.base):
+        return False
+    return np.may_share_memory(values, array)
 
 
 def is_direct(tensor: NkiTensor) -> bool:

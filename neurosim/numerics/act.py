@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from neurosim.jit import INTERPRETED, inlined, named, whole_registers
 from neurosim.numerics import elementary, wide
-from neurosim.numerics.convert import output, plain
+from neurosim.numerics.convert import number, output, plain
 
 F32Array = NDArray[np.float32]
 Coefficient = F32Array | float | np.float32
@@ -159,18 +159,31 @@ def _mish(z: float) -> float:
     return z * (square / (square + 2.0))
 
 
-def _make(name: str, scalar: Callable[[np.float32], np.float32]) -> Any:
+_LONG: Final = 64
+"""Columns from which on a loop over rows takes no longer than one over all elements, of functions in float64."""
+
+
+def _make(name: str, scalar: Callable[[np.float32], np.float32], least: int = 1) -> Any:
+    """Make a kernel; one for rows of fewer columns than ``least`` leaves these to a call with one long row."""
+
     @named(f"act_{name}")
-    def kernel(x: F32Array, scale: F32Array, bias: F32Array, out: F32Array) -> None:
+    def kernel(x: F32Array, scale: F32Array, bias: F32Array, out: F32Array) -> bool:
+        """Compute; return False where shapes do not fit."""
         whole_registers()
         rows, columns = out.shape
+        scales, biases = scale.shape[0], bias.shape[0]
+        if x.shape != out.shape or (scales != 1 and scales != rows) or (biases != 1 and biases != rows):
+            return False
+        if scale.shape[1] != 1 or bias.shape[1] != 1 or (scales == biases == 1 < rows and columns < least):
+            return False
         for r in range(rows):
-            row_scale = scale[r]
-            row_bias = bias[r]
+            row_scale = scale[r if scales > 1 else 0, 0]
+            row_bias = bias[r if biases > 1 else 0, 0]
             for c in range(columns):
                 product = x[r, c] * row_scale
                 y = scalar(product + row_bias)
                 out[r, c] = y if y == y else _NAN
+        return True
 
     return kernel
 
@@ -182,7 +195,7 @@ def _make_rounded(name: str, scalar: Callable[[float], float]) -> Any:
     def rounded(x: np.float32) -> np.float32:
         return np.float32(scalar(np.float64(x)))
 
-    return _make(name, rounded)
+    return _make(name, rounded, _LONG)
 
 
 def _make_wide(name: str, scalar: Callable[[float], float]) -> Any:
@@ -211,7 +224,7 @@ class Activation:
         valid_range: smallest and largest argument (after scale and bias) for which the hardware is right, or None
             for all. The bounds of ``reciprocal`` are magnitudes, of either sign.
         max_ulp: the bound on the error, in units in the last place of the float32 result, within the valid range.
-        kernel: compiled (x (P, N), scale (P,), bias (P,), out (P, N)), all float32.
+        kernel: compiled (x (P, N), scale and bias (P, 1) or (1, 1), out (P, N)), all float32.
     """
 
     name: str
@@ -272,21 +285,9 @@ ULP_BOUND: Final[dict[str, float]] = {name: row.max_ulp for name, row in ACTIVAT
 
 
 _FLOAT32: Final = np.dtype(np.float32)
-_NO_SCALE: Final = np.ones(1, np.float32)
-_NO_BIAS: Final = np.full(1, -0.0, np.float32)
+_NO_SCALE: Final = np.ones((1, 1), np.float32)
+_NO_BIAS: Final = np.full((1, 1), -0.0, np.float32)
 """What leaves each x as it is: x + 0.0 does not."""
-
-
-def _coefficient(value: Coefficient, rows: int) -> F32Array:
-    """Return one float32 per row, as an array that kernels are compiled for."""
-    if isinstance(value, ndarray):
-        return np.array(value, np.float32).reshape(rows)
-    return np.array([value], np.float32) if rows == 1 else np.full(rows, value, np.float32)
-
-
-def _coefficients(scale: Coefficient, bias: Coefficient | None, rows: int, per_row: bool) -> tuple[F32Array, F32Array]:
-    factors = _NO_SCALE if not per_row and scale == 1.0 else _coefficient(scale, rows)
-    return factors, _NO_BIAS if bias is None and not per_row else _coefficient(-0.0 if bias is None else bias, rows)
 
 
 def _wide_coefficient(value: Coefficient) -> Any:
@@ -313,22 +314,23 @@ def activate(
         float32 of x's shape; of float64 operands, float64 (:mod:`neurosim.numerics.wide`).
     """
     kernel = ACTIVATIONS[name].kernel
-    per_row = isinstance(scale, ndarray) or isinstance(bias, ndarray)
-    rows = len(x) if per_row else 1
-    is_asked = not INTERPRETED and kernel.is_loaded  # one that is not would be made for whatever it is given
-    if is_asked and len(x.shape) == 2 and len(x) == rows and (out is None or out.shape == x.shape):
+    factor: F32Array = scale if isinstance(scale, ndarray) else _NO_SCALE if scale == 1.0 else number(scale)
+    term: F32Array = _NO_BIAS if bias is None else bias if isinstance(bias, ndarray) else number(bias)
+    if not INTERPRETED and kernel.is_loaded:  # one that is not would be made for whatever it is given, float64 too
         room = np.empty(x.shape, _FLOAT32) if out is None else out
         try:
-            kernel(x, *_coefficients(scale, bias, rows, per_row), room)
-            return room
+            if kernel(x, factor, term, room):
+                return room
         except TypeError:  # no plain float32 arrays: a kernel looks faster than we would
             pass
     if wide.is_wide(x, scale, bias):
         with np.errstate(all="ignore"):
             argument = wide.binary("multiply", x, _wide_coefficient(scale))
             return _WIDE[name](argument if bias is None else argument + _wide_coefficient(bias))  # type: ignore[no-any-return]
-    x = plain(x)
+    x, factor, term = plain(x), *(plain(part).reshape(-1, 1) for part in (factor, term))
     out = np.empty(x.shape, _FLOAT32) if out is None else output(out, x.shape, _FLOAT32)
-    shape = (rows, x.size // rows if rows else 0)
-    kernel(x.reshape(shape), *_coefficients(scale, bias, rows, per_row), out.reshape(shape))
+    rows = max(len(factor), len(term))
+    shape = (rows, x.size // rows)
+    if not kernel(x.reshape(shape), factor, term, out.reshape(shape)):
+        raise ValueError(f"{name}: shapes {x.shape}, {factor.shape} and {term.shape} do not go together")
     return out

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from neurosim.dtypes import bfloat16
 from neurosim.jit import INTERPRETED, inlined, named
 from neurosim.numerics import elementary, wide
-from neurosim.numerics.convert import flat, output, plain, rounded_to_bfloat16
+from neurosim.numerics.convert import flat, number, output, plain, rounded_to_bfloat16
 
 F32Array = NDArray[np.float32]
 Operand = F32Array | float | np.float32
@@ -298,22 +298,28 @@ def _reciprocal(a: np.float32) -> np.float32:
 
 def _make_binary(name: str, scalar: Callable[[np.float32, np.float32], np.float32]) -> Any:
     @named(f"alu_{name}")
-    def kernel(a: F32Array, b: F32Array, out: F32Array) -> None:
+    def kernel(a: F32Array, b: F32Array, out: F32Array) -> bool:
+        """Compute; return False where shapes do not fit."""
         rows, columns = out.shape
-        if a.shape[1] == columns and b.shape[1] == columns:
+        fits_a, fits_b = a.shape == out.shape, b.shape == out.shape
+        repeats_a, repeats_b = a.size == 1 or a.shape == (rows, 1), b.size == 1 or b.shape == (rows, 1)
+        if not ((fits_a and (fits_b or repeats_b)) or (fits_b and repeats_a)):
+            return False
+        if fits_a and fits_b:
             for r in range(rows):
                 for c in range(columns):
                     out[r, c] = scalar(a[r, c], b[r, c])
-        elif a.shape[1] == columns:
+        elif fits_a:
             for r in range(rows):
-                right = b[r, 0]
+                right = b[r if b.size > 1 else 0, 0]
                 for c in range(columns):
                     out[r, c] = scalar(a[r, c], right)
         else:
             for r in range(rows):
-                left = a[r, 0]
+                left = a[r if a.size > 1 else 0, 0]
                 for c in range(columns):
                     out[r, c] = scalar(left, b[r, c])
+        return True
 
     return kernel
 
@@ -391,14 +397,6 @@ _COMPARISONS: Final[dict[str, Any]] = {
 
 _CODES: Final = np.dtype(np.uint16)
 _SINGLE: Final = np.dtype(np.float32)
-_LONG: Final = 64
-"""Columns from which on a loop over rows takes no longer than one over all elements."""
-
-
-def _number(x: Any) -> F32Array:
-    number = np.empty((1, 1), _SINGLE)
-    number[0, 0] = x  # a third of the time of np.array([[x]])
-    return number
 
 
 def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32Array:
@@ -415,35 +413,22 @@ def binary(op: str, a: Operand, b: Operand, out: F32Array | None = None) -> F32A
         float32 of the larger operand's shape.
     """
     kernel = _BINARY[op]
-    left, right = a if isinstance(a, ndarray) else _number(a), b if isinstance(b, ndarray) else _number(b)
-    shape, other = left.shape, right.shape
-    if (
-        len(shape) == 2
-        and (shape == other or other == (shape[0], 1))
-        and (shape[0] == 1 or shape[1] >= _LONG)
-        and (out is None or out.shape == shape)
-        and not INTERPRETED
-        and kernel.is_loaded  # one that is not would be made for whatever it is given, float64 too
-    ):
-        room = np.empty(shape, _SINGLE) if out is None else out
+    left, right = a if isinstance(a, ndarray) else number(a), b if isinstance(b, ndarray) else number(b)
+    if not INTERPRETED and kernel.is_loaded:  # one that is not would be made for whatever it is given, float64 too
+        room = np.empty((left if left.size >= right.size else right).shape, _SINGLE) if out is None else out
         try:
-            kernel(left, right, room)
-            return room
+            if kernel(left, right, room):
+                return room
         except TypeError:  # no plain float32 arrays: a kernel looks faster than we would
             pass
     if wide.is_wide(a, b):
         return wide.binary(op, a, b)
     left, right = plain(left), plain(right)
-    size = left.size
-    if size < right.size:
-        shape, size = right.shape, right.size
+    shape = (left if left.size >= right.size else right).shape
     out = output(out, shape, _SINGLE)
-    if left.size in (1, size) and right.size in (1, size):
-        kernel(left.reshape(1, -1), right.reshape(1, -1), out.reshape(1, -1))
-    elif {left.shape, right.shape} == {shape, (shape[0], 1)}:
-        rows = shape[0]
-        kernel(left.reshape(rows, -1), right.reshape(rows, -1), out.reshape(rows, -1))
-    else:
+    is_column = left.size != right.size and {left.shape, right.shape} == {shape, (shape[0], 1)}
+    rows = shape[0] if is_column else 1  # else one long loop
+    if not kernel(left.reshape(rows, -1), right.reshape(rows, -1), out.reshape(rows, -1)):
         raise ValueError(f"{op}: shapes {left.shape} and {right.shape} do not go together")
     return out
 

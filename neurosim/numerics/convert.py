@@ -18,6 +18,8 @@ A widened value is exact, except for 32-bit integers beyond 2**24, which round t
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import copysign
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -49,6 +51,7 @@ _BF16_NAN_CODE: Final = np.uint16(_BF16_NAN)
 _ROUND: Final = 6755399441055744.0
 _CODES: Final = np.dtype(np.uint16)
 """Of bfloat16, as kernels take them; a dtype that is made already spares a third of ``array.view``."""
+_LARGEST: Final = float(np.finfo(np.float32).max)
 #: Mantissa bits of float32 that tfloat32 does not have.
 _TF32_REST: Final = np.uint32(0x1FFF)
 _TF32_HALF: Final = np.uint32(0x0FFF)
@@ -386,8 +389,22 @@ def from_number(value: Any, dtype: DType) -> Array:
     roundings can differ from one (float64 -431.99999999999994 is -416 in float8_e4m3fn, not -448).
 
     Returns:
-        An array of ``dtype.numpy`` with shape ().
+        An array of ``dtype.numpy`` with shape (), to be read only.
     """
+    if type(value) is int or type(value) is float:
+        return _kept(value, not value and copysign(1.0, value) < 0.0, dtype)
+    return _from_number(value, dtype)
+
+
+@lru_cache(maxsize=256)
+def _kept(value: int | float, is_minus_zero: bool, dtype: DType) -> Array:
+    """Return the array of a number; equal ones have the same, but for the two zeros."""
+    found = _from_number(value, dtype)
+    found.flags.writeable = False
+    return found
+
+
+def _from_number(value: Any, dtype: DType) -> Array:
     item = value.item() if isinstance(value, np.generic) else value
     number: int | float = int(item) if isinstance(item, int) else float(item)
     if dtype.is_integer:
@@ -397,6 +414,19 @@ def from_number(value: Any, dtype: DType) -> Array:
     if dtype.is_packed:
         return _packed_zero(number, dtype)
     return narrow(np.array(_round_to_odd(number), np.float32), dtype)
+
+
+def number(x: float | np.float32) -> F32Array:
+    """Return a number as float32 (1, 1), which kernels take for all elements; not to be written."""
+    if type(x) is float and -_LARGEST <= x <= _LARGEST:  # NumPy warns of those that overflow, each time
+        return _single(x, not x and copysign(1.0, x) < 0.0)
+    return np.array([[x]], np.float32)
+
+
+@lru_cache(maxsize=256)
+def _single(x: float, is_minus_zero: bool) -> F32Array:
+    """Return the array of a number; equal ones have the same, but for the two zeros."""
+    return np.array([[x]], np.float32)
 
 
 def _packed_zero(number: int | float, dtype: DType) -> Array:

@@ -11,23 +11,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.jit import compiled, inlined
+from neurosim.jit import INTERPRETED, compiled, inlined
 from neurosim.numerics import alu, wide
-from neurosim.numerics.convert import output, plain
+from neurosim.numerics.convert import number, output, plain
 
 F32Array = NDArray[np.float32]
 
-_MULTIPLY: Final = np.int64(0)
-_ADD: Final = np.int64(1)
-_SUBTRACT: Final = np.int64(2)
-_MAXIMUM: Final = np.int64(3)
-_CODES: Final = {
-    "multiply": _MULTIPLY, "add": _ADD, "subtract": _SUBTRACT, "maximum": _MAXIMUM, "minimum": np.int64(4),
-}  # fmt: skip
+_MULTIPLY: Final = 0
+_ADD: Final = 1
+_SUBTRACT: Final = 2
+_MAXIMUM: Final = 3
+_NONE: Final = -1
+_CODES: Final = {"multiply": _MULTIPLY, "add": _ADD, "subtract": _SUBTRACT, "maximum": _MAXIMUM, "minimum": 4}
+_SINGLE: Final = np.dtype(np.float32)
 
 
 @inlined
-def _apply(code: np.int64, a: np.float32, b: np.float32) -> np.float32:
+def _apply(code: int, a: np.float32, b: np.float32) -> np.float32:
     if code == _MULTIPLY:
         return np.float32(a * b)
     if code == _ADD:
@@ -41,26 +41,31 @@ def _apply(code: np.int64, a: np.float32, b: np.float32) -> np.float32:
 
 @compiled
 def _scan(
-    code0: np.int64,
+    code0: int,
     swap0: bool,
-    code1: np.int64,
+    code1: int,
     swap1: bool,
     a: F32Array,
     b: F32Array,
     initial: F32Array,
     out: F32Array,
-) -> None:
+) -> bool:
+    """Scan, and return whether shapes fit: nothing is done where they do not."""
     rows, columns = a.shape
+    starts = initial.shape[0]
+    if b.shape != a.shape or out.shape != a.shape or initial.shape[1] != 1 or (starts != 1 and starts != rows):
+        return False
     for r in range(rows):
-        state = initial[r]
+        state = initial[r if starts > 1 else 0, 0]
         for c in range(columns):
             state = _apply(code0, state, a[r, c]) if swap0 else _apply(code0, a[r, c], state)
             state = _apply(code1, b[r, c], state) if swap1 else _apply(code1, state, b[r, c])
             out[r, c] = state if state == state else alu.NAN
+    return True
 
 
 @compiled
-def _cumulate(code: np.int64, swap: bool, values: F32Array, initial: F32Array, out: F32Array) -> None:
+def _cumulate(code: int, swap: bool, values: F32Array, initial: F32Array, out: F32Array) -> None:
     rows, columns = values.shape
     for r in range(rows):
         state = initial[r]
@@ -97,7 +102,7 @@ def scan(
     op1: str,
     data0: F32Array,
     data1: F32Array,
-    initial: F32Array,
+    initial: F32Array | float,
     reverse0: bool = False,
     reverse1: bool = False,
     out: F32Array | None = None,
@@ -107,19 +112,32 @@ def scan(
     Args:
         op0, op1: arithmetic operators of two sides, names in :data:`alu.ALU`.
         data0, data1: float32 (P, N), N at least 1.
-        initial: float32 (P,), the state before the first element.
+        initial: float32 (P, 1) or (P,), or a number, the state before the first element.
         reverse0, reverse1: exchange the two sides of the operator.
         out: of data0's dtype, C-contiguous, (P, N); made when absent. May be data0 or data1.
 
     Returns:
         float32 (P, N). A NaN state stays NaN (0x7FC00000) where the operators keep it.
     """
+    code0, code1 = _CODES.get(op0, _NONE), _CODES.get(op1, _NONE)
+    first: F32Array = initial if isinstance(initial, np.ndarray) else number(initial)
+    is_known = code0 != _NONE and code1 != _NONE
+    if is_known and not INTERPRETED and _scan.is_loaded:  # type: ignore[attr-defined]
+        room = np.empty(data0.shape, _SINGLE) if out is None else out
+        try:
+            if _scan(code0, reverse0, code1, reverse1, data0, data1, first, room):
+                return room
+        except TypeError:  # no plain float32 arrays: a kernel looks faster than we would
+            pass
     out = output(out, data0.shape, data0.dtype)
-    if op0 in _CODES and op1 in _CODES and not wide.is_wide(data0, data1, initial):
-        first, second = plain(data0), plain(data1)
-        _scan(_CODES[op0], bool(reverse0), _CODES[op1], bool(reverse1), first, second, plain(initial), out)
+    if is_known and not wide.is_wide(data0, data1, initial):
+        left, right, first = plain(data0), plain(data1), plain(first).reshape(-1, 1)
+        if not _scan(code0, bool(reverse0), code1, bool(reverse1), left, right, first, out):
+            raise ValueError(f"scan: {data0.shape}, {data1.shape} and {np.shape(initial)} do not go together")
         return out
-    state = initial.reshape(-1, 1)
+    state = (
+        initial.reshape(-1, 1) if isinstance(initial, np.ndarray) else np.full((len(data0), 1), initial, data0.dtype)
+    )
     _, columns = data0.shape
     for column in range(columns):
         left, right = data0[:, column : column + 1], data1[:, column : column + 1]

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from neurosim.jit import compiled, inlined
+from neurosim.jit import INTERPRETED, compiled, inlined
 from neurosim.numerics import wide
 from neurosim.numerics.convert import flat, plain
 
@@ -27,6 +27,7 @@ _DESCENDING: Final = _ASCENDING[::-1].copy()
 _MAGNITUDE: Final = np.int32(0x7FFFFFFF)
 _SIGN_SHIFT: Final = np.int32(31)
 _BITS: Final = np.dtype(np.int32)
+_PLACES: Final = np.dtype(np.int64)
 _INF_BITS: Final = np.int32(0x7F800000)
 _NAN_BITS: Final = np.int32(0x7FC00000)
 
@@ -107,9 +108,12 @@ def largest(x: F32Array) -> F32Array:
 
 
 @compiled
-def _find(data: F32Array, values: F32Array, order: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+def _find(data: F32Array, values: F32Array, order: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
+    """Find, and return whether shapes fit: nothing is done where they do not."""
     rows, columns = data.shape
     count = values.shape[1]
+    if values.shape[0] != rows or places.shape != values.shape or order.shape[0] != count:
+        return False
     for r in range(rows):
         missing = count
         for s in range(count):
@@ -124,6 +128,7 @@ def _find(data: F32Array, values: F32Array, order: NDArray[np.int64], places: ND
                     places[r, slot] = c
                     missing -= 1
                     break
+    return True
 
 
 def find(data: F32Array, values: F32Array, descending: bool) -> NDArray[np.int64]:
@@ -141,23 +146,30 @@ def find(data: F32Array, values: F32Array, descending: bool) -> NDArray[np.int64
         int64 (P, 8): columns of ``data``, or :data:`NOT_FOUND`.
     """
     order = _DESCENDING if descending else _ASCENDING
+    places = np.empty(values.shape, _PLACES)
+    if not INTERPRETED and _find.is_loaded:  # type: ignore[attr-defined]
+        try:
+            if _find(data, values, order, places):
+                return places
+        except TypeError:  # no plain float32 arrays: a kernel looks faster than we would
+            pass
     if wide.is_wide(data, values):
         return wide.find(data, values, order, int(NOT_FOUND))
-    places = np.empty(values.shape, np.int64)
-    _find(plain(data), plain(values), order, places)
+    if not _find(plain(data), plain(values), order, places):
+        raise ValueError(f"find: {values.shape} and {data.shape} do not go together")
     return places
 
 
 @compiled
-def _replace(data: F32Array, places: NDArray[np.int64], value: np.float32) -> int:
-    missing = 0
+def _replace(data: F32Array, places: NDArray[np.int64], value: float) -> int:
+    number, missing = np.float32(value), 0
     for r in range(places.shape[0]):
         for s in range(places.shape[1]):
             place = places[r, s]
             if place == NOT_FOUND:
                 missing += 1
             else:
-                data[r, place] = value
+                data[r, place] = number
     return missing
 
 
@@ -173,4 +185,4 @@ def replace(data: F32Array, places: NDArray[np.int64], value: float) -> int:
         rows, slots = np.nonzero(places != NOT_FOUND)
         data[rows, places[rows, slots]] = np.float32(value)
         return places.size - len(rows)
-    return int(_replace(data, places, np.float32(value)))
+    return _replace(data, places, float(value))
