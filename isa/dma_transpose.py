@@ -17,7 +17,7 @@ from neurosim.datapath.rules import Broken, Shown, same_dtype
 from neurosim.dtypes import uint32
 from neurosim.engines import HBM, Engine, Memory
 from neurosim.errors import Unsupported
-from neurosim.execution.lanes import Lanes
+from neurosim.execution.lanes import Lanes, turned
 from neurosim.instruction import Holes, In, Instruction, Out, Tile, emit
 from neurosim.versions import NKI_0_4, NKI_0_6
 from neurosim.views.indirect import IndirectTensor
@@ -187,7 +187,7 @@ class DmaTranspose(Instruction, mnemonic="dma_transpose", engines=(Engine.sync, 
     def execute(self, lanes: Lanes) -> None:
         """Move bits."""
         order = AXES[self.src.ndim]
-        lanes.transfer(self.dst, self.src, lambda source: np.transpose(source, order), self.written().get("dst"))
+        lanes.transfer(self.dst, self.src, lambda source: turned(source, order), self.written().get("dst"))
 
     def written(self) -> Holes:
         """Rows whose index is out of bounds are not moved."""

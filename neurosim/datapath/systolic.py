@@ -26,7 +26,7 @@ from neurosim.chip import Chip
 from neurosim.datapath.rules import Broken, bounding_box, same_dtype
 from neurosim.errors import Uninitialized, UnknownBehavior
 from neurosim.execution.holes import uninitialized
-from neurosim.execution.lanes import Lanes, Sums
+from neurosim.execution.lanes import Lanes, Sums, turned
 from neurosim.instruction import Tile
 from neurosim.memory import HOLE, MATMUL, UNWRITTEN, WRITTEN
 from neurosim.views.indirection import ColumnTensor
@@ -242,7 +242,7 @@ def transpose(lanes: Lanes, dst: Tile, source: Tile) -> None:
     zero they are NaN, and an Inf stays alone where it is times one. And a sum that begins at +0 never ends at -0.
     """
     if not (multiplies_to_transpose(lanes.chip) and source.dtype.is_float):
-        lanes.move(dst, np.transpose, source)
+        lanes.move(dst, turned, source)
         return
     values = lanes.f32(source)
     products = values + values.dtype.type(0)
