@@ -24,10 +24,10 @@ from neurosim.engines import Memory
 from neurosim.errors import NeurosimError
 from neurosim.kernel import Kernel, boundary, run
 from neurosim.manual import trials
-from neurosim.manual.calls import SHAPE, Call, Tile, examples
+from neurosim.manual.calls import SHAPE, Call, Tile, examples, operands
 from neurosim.nki import _catalogue
 from neurosim.program import Program
-from neurosim.view import NkiTensor
+from neurosim.view import NkiTensor, whole
 
 IN_A_ROW: Final = 30
 """Calls that are timed together, a burst: so few that another process seldom comes between."""
@@ -40,7 +40,7 @@ class Cost(NamedTuple):
 
     Attributes:
         call: on tiles that are there.
-        viewed: on a new view of each of its tiles, ``tile[0:1, 0:1]``.
+        viewed: on a new view of a part of a tensor for each of its tiles, ``tensor[0:1, 5:6]``.
         largest: extents of its largest tile.
     """
 
@@ -55,7 +55,7 @@ class Trial(NamedTuple):
     Attributes:
         kernel: on the newest chip that takes the call.
         plain: calls on tiles that are there.
-        viewed: calls on views.
+        viewed: calls on views of parts.
         largest: extents of its largest tile.
     """
 
@@ -130,10 +130,14 @@ def _largest(call: Call) -> tuple[int, ...]:
 
 @boundary
 def _bursts(kernel: Kernel, call: Call) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return bursts of a call on tiles and on views, both of which have run once."""
-    given = {name: operand for name, (operand, _) in trials._issue(kernel, call, trials.Placing()).items()}
-    function = _catalogue.instructions()[call.mnemonic]
-    keys = {name: _whole(value) for name, value in given.items()}
+    """Return bursts of a call on tiles, and on views of parts of tensors, both of which have run once."""
+    function: Any = _catalogue.instructions()[call.mnemonic]
+    given, wider = _given(kernel, call, trials.Placing()), _given(kernel, call, trials.Placing("offset"))
+    parts = {name: _part(value) for name, value in wider.items()}
+    for name, operand in operands(call.mnemonic).items():
+        if operand is not None and operand.is_written and isinstance(tensor := parts.get(name, (None,))[0], NkiTensor):
+            # what holds other parts was written, as a rule, when one is used
+            tensor.allocation.storage.mark(tensor, function.instruction.state_written)
 
     def plain() -> None:
         for _ in range(IN_A_ROW):
@@ -141,17 +145,24 @@ def _bursts(kernel: Kernel, call: Call) -> tuple[Callable[[], None], Callable[[]
 
     def viewed() -> None:
         for _ in range(IN_A_ROW):
-            function(**{name: value if (key := keys[name]) is None else value[key] for name, value in given.items()})
+            function(**{name: value if key is None else value[key] for name, (value, key) in parts.items()})
 
     plain()
     viewed()
     return plain, viewed
 
 
-def _whole(value: Any) -> tuple[slice, ...] | None:
-    """Return the slices that take all of a tensor, None for what is no plain one."""
-    is_plain = isinstance(value, NkiTensor) and not value.is_indirect() and value.buffer is not Memory.state
-    return tuple(slice(0, extent) for extent in value.shape) if is_plain else None
+def _given(kernel: Kernel, call: Call, placing: trials.Placing) -> dict[str, Any]:
+    return {name: operand for name, (operand, _) in trials._issue(kernel, call, placing).items()}
+
+
+def _part(value: Any) -> tuple[Any, tuple[slice, ...] | None]:
+    """Return the tensor that a tile is a part of, and the slices that take it; of all else itself and None."""
+    if not isinstance(value, NkiTensor) or value.is_indirect() or value.buffer is Memory.state:
+        return value, None
+    tensor = whole(value.allocation)
+    firsts = [0] * (value.ndim - 1) + [tensor.shape[-1] - value.shape[-1]]
+    return tensor, tuple(slice(first, first + extent) for first, extent in zip(firsts, value.shape, strict=True))
 
 
 @boundary
