@@ -12,6 +12,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
@@ -46,7 +47,7 @@ from neurosim.execution.operands import In as In
 from neurosim.execution.operands import Out as Out
 from neurosim.execution.straight import MISSING, functions
 from neurosim.kernel import Action, Kernel, running
-from neurosim.memory import UNWRITTEN, WRITTEN, HoleOrigin, Mask, Storage
+from neurosim.memory import UNWRITTEN, WRITTEN, Allocation, HoleOrigin, Mask, Origin, Storage
 from neurosim.plane import Plane
 from neurosim.program import Access, Signature
 from neurosim.versions import NEWEST, NkiVersion
@@ -349,11 +350,11 @@ class Instruction(ABC):
             for value in taken
         )
 
-    def _take(self, kernel: Kernel, tensors: Tensors) -> tuple[list[int], Holes, HoleOrigin | None]:
+    def _take(self, kernel: Kernel, tensors: Tensors) -> tuple[list[int], Holes, Origin | None]:
         """Return the slots of the operands, the holes in what is read, and where the first of these come from."""
         holes: Holes = {}
         slots: list[int] = []
-        origin: HoleOrigin | None = None
+        origin: Origin | None = None
         marks = kernel.marks
         made = len(marks)
         for name, tensor, operand in tensors:
@@ -417,7 +418,7 @@ class Instruction(ABC):
         self._mark_written(kernel, [entry for entry in given if isinstance(entry[1], NkiTensor)], {}, None, written)
 
     def _mark_written(
-        self, kernel: Kernel, tensors: Tensors, holes: Holes, origin: HoleOrigin | None, written: Holes
+        self, kernel: Kernel, tensors: Tensors, holes: Holes, origin: Origin | None, written: Holes
     ) -> None:
         """Set the shadow of what was written: all of it, or what ``written`` says, with holes that came from others."""
         spread = self.holes(holes) if holes else holes
@@ -458,14 +459,12 @@ class Instruction(ABC):
             if name in written and not is_covered:
                 seen.note(f"{self.mnemonic} writes a part of {name}, which was not written before")
 
-    def _mark(
-        self, tensor: NkiTensor, holes: Mask | None, origin: HoleOrigin | None, written: Mask | None = None
-    ) -> None:
+    def _mark(self, tensor: NkiTensor, holes: Mask | None, origin: Origin | None, written: Mask | None = None) -> None:
         storage = tensor.allocation.storage
         if holes is not None:
             if holes.any():
                 holes = holes.reshape(tensor.shape)
-                storage.origin = origin
+                storage.origin = None if origin is None else origin()
             else:
                 holes = None
         if written is not None:
@@ -483,23 +482,29 @@ class Instruction(ABC):
         else:
             storage.mark(tensor, self.state_written, holes, written)
 
-    def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> HoleOrigin:
-        allocation = tensor.allocation
-        earlier = allocation.storage.travelled(tensor)
-        origin = earlier or HoleOrigin(
-            self.mnemonic,
+    def _hole(self, kernel: Kernel, name: str, tensor: NkiTensor, mask: Mask, operand: Operand) -> Origin:
+        """Raise where an operand has to be written; else return how to say where its holes came from, if it matters."""
+        storage = tensor.allocation.storage
+        earlier = storage.travelled(tensor)
+        describe = partial(self._origin, kernel, name, tensor.allocation, mask, kernel.stack())
+        is_whole = mask.all() and (self.moved() is not tensor or storage.is_blank(tensor))
+        if operand.strict or is_whole:
+            what, travelled = f"{self.mnemonic}: {name} {tensor.describe()}", earlier is not None
+            origin = earlier or describe()
+            raise uninitialized(what, bounding_box(mask), origin, travelled=travelled, cores=kernel.grid.cores)
+        return describe if earlier is None else lambda: earlier
+
+    @classmethod
+    def _origin(cls, kernel: Kernel, name: str, allocation: Allocation, mask: Mask, stack: int) -> HoleOrigin:
+        return HoleOrigin(
+            cls.mnemonic,
             name,
-            kernel.where(),
+            kernel.where(stack),
             allocation.describe(),
             allocation.where,
             bounding_box(mask),
             partly_written(allocation.storage),
         )
-        is_whole = mask.all() and (self.moved() is not tensor or allocation.storage.is_blank(tensor))
-        if operand.strict or is_whole:
-            what, travelled = f"{self.mnemonic}: {name} {tensor.describe()}", earlier is not None
-            raise uninitialized(what, bounding_box(mask), origin, travelled=travelled, cores=kernel.grid.cores)
-        return origin
 
     def _define(self, kernel: Kernel, key: tuple[Any, ...], tensors: Tensors) -> Known:
         """Evaluate rules, engine and work of a new signature; its access to values too, where that is the usual."""

@@ -10,6 +10,7 @@ Source of PSUM's three states: AWS Neuron SDK, ``nki/api/nki/isa/__init__.py``, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -56,6 +57,10 @@ class HoleOrigin:
     allocated: tuple[str, ...]
     hole: str
     partly: str = ""
+
+
+Origin = Callable[[], HoleOrigin]
+"""Says where unwritten bytes came from. Most of those that are read reach nothing, and their words cost more."""
 
 
 class Storage:

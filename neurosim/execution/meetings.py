@@ -23,7 +23,7 @@ from neurosim.execution.operands import Operand
 from neurosim.instruction import Instruction
 from neurosim.kernel import Kernel
 from neurosim.launch.cores import alone
-from neurosim.memory import HoleOrigin, Mask
+from neurosim.memory import Mask, Origin
 from neurosim.view import NkiTensor
 
 
@@ -38,7 +38,7 @@ class Visit:
         engine: where the instruction runs.
         signature, slots, label, stack: what its record will hold.
         holes: by operand that is read, its unwritten elements.
-        origin: where these come from.
+        origin: says where these come from.
         record: the index of its record, once all have met.
     """
 
@@ -53,7 +53,7 @@ class Visit:
     label: str | None
     stack: int
     holes: dict[str, Mask]
-    origin: HoleOrigin | None
+    origin: Origin | None
     record: int = -1
 
 

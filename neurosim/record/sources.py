@@ -14,6 +14,8 @@ from weakref import WeakSet
 
 _seen: dict[str, WeakSet[CodeType]] = {}
 """By file, the code that was met."""
+_texts: dict[str, tuple[list[str], str]] = {}
+"""By file, its lines and these together."""
 
 
 def notice(code: CodeType) -> None:
@@ -26,7 +28,11 @@ def notice(code: CodeType) -> None:
 
 def tree_of(file: str) -> ast.Module:
     """Return the source of a file, parsed; the same tree for the same text, an empty one where it is no Python."""
-    return _parsed("".join(linecache.getlines(file)))
+    lines = linecache.getlines(file)
+    known = _texts.get(file)
+    if known is None or known[0] is not lines:  # linecache keeps a list until it looks at the file again
+        known = _texts[file] = lines, "".join(lines)
+    return _parsed(known[1])
 
 
 @lru_cache(maxsize=256)
