@@ -129,23 +129,18 @@ def attempt(
 
 
 class Bench:
-    """Trying calls that differ little, one after the other on one chip, without values.
+    """Trying calls that differ little, one after the other on one chip, without values, on tensors that they share.
 
-    A call that is refused leaves nothing behind, so that the next one may have the tensors that it was tried on.
+    Whether a call is refused follows from what it is given and not from what tensors hold (rules are asked once per
+    signature), so that calls before it make no difference.
     """
 
     def __init__(self, chip: Chip) -> None:
-        self._chip = chip
-        self._kernel: Kernel | None = None
+        self._kernel = Kernel(chip, Program(chip.name, chip.generation), values=False, team=Mirror())
         self._tiles: _Tiles = {}
 
     def refusal(self, call: Call) -> Outcome | None:
         """Return what a call did that an instruction refused; None of one that was not."""
-        if self._kernel is None:
-            self._kernel = Kernel(
-                self._chip, Program(self._chip.name, self._chip.generation), values=False, team=Mirror()
-            )
-            self._tiles = {}
         with run(self._kernel), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -154,7 +149,6 @@ class Bench:
                 return Outcome(error, _broken_at(error.__traceback__))
             except NeurosimError:
                 pass
-        self._kernel = None
         return None
 
 
