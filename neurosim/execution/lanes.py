@@ -312,8 +312,8 @@ def _may_share(values: npt.NDArray[Any], array: npt.NDArray[Any]) -> bool:
 
     Bytes that an array of NumPy's own holds are reached through views of that array alone, which say so.
     """
-    base = values.base
-    if base is None or (type(base) is np.ndarray and base.base is None and base is not array.base):
+    base, owner = values.base, array if array.base is None else array.base
+    if base is None or (type(base) is np.ndarray and base.base is None and base is not owner):
         return False
     return np.may_share_memory(values, array)
 
