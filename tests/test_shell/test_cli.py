@@ -20,8 +20,6 @@ from neurosim.shell import demo, loading
 from neurosim.shell.demo import Case
 from neurosim.shell.loading import load_module
 
-command = load_module(Path(__file__).with_name("commands.py")).command
-
 KERNEL = """
 import nki
 import nki.isa as nisa
@@ -63,7 +61,7 @@ if "--fail" in sys.argv:
 def test_help_has_room_beside_names(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text begins in the first columns, goes as far as the terminal does, and no command's line is cut."""
     monkeypatch.setenv("COLUMNS", str(width))
-    done = command(*name.split(), "--help")
+    done = neurosim(*name.split(), "--help")
     assert done.returncode == 0
     rows = re.split("Arguments|Options", done.stdout, maxsplit=1)[1].splitlines()  # how it was started is above
     assert max(map(len, rows)) <= width
