@@ -36,6 +36,19 @@ def test_tensor_engine_moves_bits(machine, rng, dtype, shape):
     assert result.program.record(1).signature.engines == expected
 
 
+@pytest.mark.parametrize("columns", [slice(0, 128), slice(100, 228)])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_a_part_of_a_wide_tile(machine, rng, dtype, columns):
+    array = rng.integers(0, 256, (128, 300 * np.dtype(dtype).itemsize), np.uint8).view(dtype)
+
+    def body(tile):
+        made = nl.ndarray((128, 128), tile.dtype, nl.psum)
+        nisa.nc_transpose(dst=made, data=tile[:, columns])
+        return made
+
+    assert machine.outputs(body, array).tobytes() == np.ascontiguousarray(array[:, columns].T).tobytes()
+
+
 @pytest.mark.parametrize("engine", ["tensor", "vector"])
 def test_every_16_bit_pattern(machine, engine):
     """A20: all 65,536 bfloat16 patterns through both engines."""

@@ -356,3 +356,15 @@ def test_from_number_rounds_once(value: Any, dtype: DType, want: float) -> None:
     assert got.shape == ()
     assert got.dtype == dtype.numpy
     assert got.item() == want
+
+
+def test_numbers_that_come_again_are_told_apart_by_their_bits() -> None:
+    for value in (0.0, -0.0, 0.0, 1.5, -1.5, 1.5, float("inf"), float("nan")):
+        wanted = np.float32(value).tobytes()
+        assert convert.from_number(value, dtypes.float32).tobytes() == wanted
+        assert convert.number(value).tobytes() == wanted
+
+
+def test_a_number_that_is_kept_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        convert.from_number(2.5, dtypes.bfloat16)[...] = 1.0

@@ -496,3 +496,15 @@ def test_python_operators_say_which_instruction_to_call(expression, words):
     with pytest.raises(IllegalOperand) as caught:
         asked(expression)
     assert re.search(words, str(caught.value), re.DOTALL)
+
+
+@pytest.mark.parametrize("key", [np.s_[:, :], np.s_[0:4, 0:8], np.s_[:4, 0:], np.s_[:, 0:7], np.s_[1:, :]])
+def test_a_view_of_all_of_a_tensor_is_the_tensor(key):
+    def body():
+        tile = nl.ndarray((4, 8), nl.float32, nl.sbuf)
+        view = tile[key]
+        assert (view is tile) == (view.shape == tile.shape)
+        part = tile[1:3, 2:4]
+        assert part[0:2, 0:2] is part
+
+    neurosim.simulate(body)()
