@@ -16,7 +16,7 @@ from neurosim import dtypes
 from neurosim.chip import Chip, psum_bytes
 from neurosim.dtypes import DType
 from neurosim.engines import Engine, Memory
-from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, OutOfBounds
+from neurosim.errors import CapacityExceeded, IllegalOperand, KernelError, NeurosimError, OutOfBounds
 from neurosim.execution import seen
 from neurosim.execution.registers import registers_of
 from neurosim.launch.cores import Team
@@ -117,6 +117,7 @@ class Kernel:
     _planes: dict[Memory, Plane] = field(default_factory=dict)
     _covered: dict[Memory, list[tuple[int, int]]] = field(default_factory=dict)
     _registers: dict[tuple[str, Engine], RegisterStorage] = field(default_factory=dict)
+    _row_bytes: dict[Any, int] = field(default_factory=dict)  # of shapes, formats and memories that were allowed
     _pinned: int = -1
     _occurrences: dict[Any, int] = field(default_factory=dict)
     stacks: CallStacks = field(init=False)
@@ -202,33 +203,33 @@ class Kernel:
             IllegalOperand: a senseless shape, an unknown dtype or memory, more than 128 partitions.
             CapacityExceeded: one tensor alone is larger than the memory.
         """
-        with self.located():
-            extents, format_ = checked_shape(shape), checked_dtype("nl.ndarray", dtype)
-            if not isinstance(memory, Memory) or memory is Memory.state:
-                raise IllegalOperand(
-                    f"nl.ndarray: buffer={memory!r} is not a memory",
-                    advice="use nl.sbuf, nl.psum or nl.shared_hbm",
-                )
-            name = checked_name(name) or default_name(memory, len(self.marks) + 1)
-            if memory.is_hbm:
-                row_bytes = format_.size_bytes
-                for extent in extents:
-                    row_bytes *= extent
-                if row_bytes > MOST_BYTES:
-                    raise CapacityExceeded(
-                        f"nl.ndarray {self._called(name)}: {row_bytes} bytes are more than any HBM has",
-                        advice="check the shape: extents multiply",
-                    )
-                if address is not None:
-                    raise IllegalOperand(
-                        f"nl.ndarray {self._called(name)}: address= places SBUF and PSUM tensors only",
-                        advice="leave address out: the runtime places tensors in HBM",
-                    )
-                return self._register(extents, format_, memory, name, row_bytes, None, "tile")
-            row_bytes = self._check_on_chip(extents, format_, memory, name)
-            if address is not None:
-                return self._on_plane(extents, format_, memory, name, row_bytes, address)
-            return self._register(extents, format_, memory, name, row_bytes, None, "tile")
+        try:
+            return self._allocate(checked_shape(shape), checked_dtype("nl.ndarray", dtype), memory, name, address)
+        except NeurosimError as error:
+            error.at(self.where())
+            error.__suppress_context__ = True
+            raise
+
+    def _allocate(self, shape: tuple[int, ...], dtype: DType, memory: Any, name: Any, address: Any) -> NkiTensor:
+        if not isinstance(memory, Memory) or memory is Memory.state:
+            raise IllegalOperand(
+                f"nl.ndarray: buffer={memory!r} is not a memory",
+                advice="use nl.sbuf, nl.psum or nl.shared_hbm",
+            )
+        number = None if checked_name(name) else len(self.marks) + 1
+        name = name if number is None else default_name(memory, number)
+        row_bytes = self._row_bytes.get((shape, dtype, memory))
+        if row_bytes is None:
+            check = self._check_in_hbm if memory.is_hbm else self._check_on_chip
+            row_bytes = self._row_bytes[shape, dtype, memory] = check(shape, dtype, memory, name)
+        if address is None:
+            return self._register(shape, dtype, memory, name, row_bytes, None, "tile", number)
+        if memory.is_hbm:
+            raise IllegalOperand(
+                f"nl.ndarray {self._called(name)}: address= places SBUF and PSUM tensors only",
+                advice="leave address out: the runtime places tensors in HBM",
+            )
+        return self._on_plane(shape, dtype, memory, name, row_bytes, address)
 
     def adopt(
         self,
@@ -253,6 +254,7 @@ class Kernel:
         row_bytes: int,
         buffer: Bytes | None,
         role: str,
+        number: int | None = None,
     ) -> NkiTensor:
         partitions = shape[0] if memory.is_on_chip else 0
         stack = self.stack()
@@ -260,7 +262,9 @@ class Kernel:
             storage = self._shared(StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role))
         else:
             storage = Storage(memory, partitions, row_bytes, dtype.size_bytes, buffer)
-            storage.id = self.program.storages.add(name, memory, shape, dtype, partitions, row_bytes, stack, role)
+            storage.id = self.program.storages.add(
+                name, memory, shape, dtype, partitions, row_bytes, stack, role, number
+            )
         return self._finish(storage, name, shape, dtype, memory, (0, 0), row_bytes, stack, role)
 
     def _shared(self, info: StorageInfo) -> Storage:
@@ -326,6 +330,17 @@ class Kernel:
             for body in self.bodies:
                 body.tensors.append(allocation)
         return whole(allocation)
+
+    def _check_in_hbm(self, shape: tuple[int, ...], dtype: DType, memory: Memory, name: str) -> int:
+        size_bytes = dtype.size_bytes
+        for extent in shape:
+            size_bytes *= extent
+        if size_bytes > MOST_BYTES:
+            raise CapacityExceeded(
+                f"nl.ndarray {self._called(name)}: {size_bytes} bytes are more than any HBM has",
+                advice="check the shape: extents multiply",
+            )
+        return size_bytes
 
     def _check_on_chip(self, shape: tuple[int, ...], dtype: DType, memory: Memory, name: str) -> int:
         row_bytes = dtype.size_bytes

@@ -20,7 +20,7 @@ from neurosim.engines import Memory
 from neurosim.errors import IllegalOperand, OutOfBounds
 from neurosim.execution import seen
 from neurosim.views.arithmetic import BY_VALUE, NoOperators
-from neurosim.views.families import Family, family_of
+from neurosim.views.families import Family, family_of, family_of_whole
 from neurosim.views.indexing import sliced
 from neurosim.views.reshaping import (
     an_int,
@@ -591,7 +591,10 @@ class NkiTensor(NoOperators):
 
 def whole(allocation: Allocation) -> NkiTensor:
     """Return the view of a whole allocation: partitions first on chip, row-major otherwise."""
-    shape = allocation.shape
-    if allocation.memory.is_on_chip:
-        return NkiTensor(allocation, allocation.dtype, shape, (1, *row_major(shape[1:], 1)), 0, 0, 0)
-    return NkiTensor(allocation, allocation.dtype, shape, row_major(shape, 1), -1, 0, 0)
+    view, shape, dtype = _new(NkiTensor), allocation.shape, allocation.dtype
+    view.allocation, view.shape, view.dtype = allocation, shape, dtype
+    view.family = family = family_of_whole(allocation.memory, dtype, shape, allocation.storage.row_bytes)
+    view.offset_bytes = allocation.base_bytes
+    view.spot = allocation.base_partition + allocation.base_bytes * family.weight
+    view._array = view._over = None
+    return view

@@ -111,15 +111,13 @@ def ndarray(
     Raises:
         IllegalOperand, CapacityExceeded, OutOfBounds: the shape, the size or the address is impossible.
     """
-    if isinstance(shape, (tuple, list)):
-        kinds = list(map(type, shape))
-        if par_dim in kinds[1:]:
+    if isinstance(shape, (tuple, list)) and par_dim in map(type, shape):
+        if par_dim in map(type, shape[1:]):
             raise IllegalOperand(
                 f"nl.ndarray: nl.par_dim in shape {shape!r} is not the first extent",
                 advice="the first axis of an on-chip tensor is its partitions",
             )
-        if par_dim in kinds:
-            shape = [int(shape[0]), *shape[1:]]
+        shape = [int(shape[0]), *shape[1:]]
     return current("nl.ndarray").allocate(shape, dtype, buffer, name, address)
 
 

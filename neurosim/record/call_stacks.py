@@ -75,10 +75,10 @@ class CallStacks:
 
     def number(self, frame: FrameType | None) -> int:
         """Return the number of the kernel's call stack at ``frame``, or at the frame of the kernel that called it."""
-        roles, role = self._roles, _STOP
+        known_role, role = self._roles.get, _STOP
         while frame is not None:
-            code = frame.f_code
-            role = roles[id(code)] if id(code) in roles else self._role(code)
+            found = known_role(id(frame.f_code))
+            role = self._role(frame.f_code) if found is None else found
             if role != _SKIP:
                 break
             frame = frame.f_back

@@ -78,12 +78,17 @@ class Storages(Sequence[StorageInfo]):
         row_bytes: int,
         stack: int,
         role: str,
+        number: int | None = None,
     ) -> int:
-        """Add what :class:`StorageInfo` says, without making one, and return the storage's id."""
+        """Add what :class:`StorageInfo` says, without making one, and return the storage's id.
+
+        ``number`` is that of a name that is a default one, where the caller knows.
+        """
         kind = self._kind_ids.get((memory, shape, dtype, partitions, row_bytes, role))
         if kind is None:
             kind = self._add_kind(StorageInfo(name, memory, shape, dtype, partitions, row_bytes, stack, role))
-        number = _number_in(name, memory)
+        if number is None:
+            number = _number_in(name, memory)
         if number < 0:
             self._names[len(self._kind)] = name
         self._kind.append(kind)

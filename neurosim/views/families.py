@@ -11,6 +11,7 @@ from typing import Final
 
 from neurosim.dtypes import DType, bfloat16, float32
 from neurosim.engines import Memory
+from neurosim.views.reshaping import row_major
 
 
 class Family:
@@ -57,3 +58,11 @@ def family_of(memory: Memory, dtype: DType, steps: tuple[int, ...], partition_ax
     if partition_axis >= 0:
         moves[partition_axis] = steps[partition_axis], 0
     return Family(steps, partition_axis, weight, tuple(moves), rows)
+
+
+@lru_cache(maxsize=1 << 12)
+def family_of_whole(memory: Memory, dtype: DType, shape: tuple[int, ...], row_bytes: int) -> Family:
+    """Return the family of views of whole tensors: partitions first on chip, row-major otherwise."""
+    if memory.is_on_chip:
+        return family_of(memory, dtype, (1, *row_major(shape[1:], 1)), 0, row_bytes)
+    return family_of(memory, dtype, row_major(shape, 1), -1, 0)
