@@ -39,14 +39,9 @@ _log = logging.getLogger(__name__)
 _lock = threading.RLock()
 
 
-def _after_fork() -> None:
-    """Let a child look for code that another thread of its parent was looking for."""
-    global _lock
-    _lock = threading.RLock()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    # a fork waits until no thread compiles: the child would find numba's lock held by a thread that it does not have
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 #: Whether loops run as plain Python (``NUMBA_DISABLE_JIT=1``); the bits are the same.
 INTERPRETED: Final = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")

@@ -224,23 +224,25 @@ def test_what_a_program_sets_in_numba_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(jit.INTERPRETED or not hasattr(os, "fork"), reason="nothing is compiled, or no fork")
-def test_a_child_that_was_forked_while_a_thread_looked_for_code_finds_its_own(tmp_path: Path) -> None:
-    run(["-c", ADD], NEUROSIM_CACHE_DIR=str(tmp_path))
+def test_a_child_that_was_forked_while_a_thread_compiled_compiles_its_own(tmp_path: Path) -> None:
     program = (
-        "import os, threading; from neurosim import jit\n"
-        "held, done = threading.Event(), threading.Event()\n"
-        "def look():\n"
-        "    with jit._lock:\n"
-        "        held.set(); done.wait()\n"
-        "thread = threading.Thread(target=look); thread.start(); held.wait()\n"
+        "import os, threading, numpy as np\n"
+        "from neurosim.numerics import alu; from neurosim.compiling import compiler\n"
+        "real, begun = compiler.machine_code, threading.Event()\n"
+        "def noted(*given):\n"
+        "    begun.set()\n"
+        "    return real(*given)\n"
+        "compiler.machine_code = noted\n"
+        "def compute(name):\n"
+        "    return alu.binary(name, np.ones(4, 'f4'), 1.0).tolist()\n"
+        "thread = threading.Thread(target=compute, args=('add',)); thread.start(); begun.wait()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    import signal; signal.alarm(60)\n"
-        f"    {ADD}\n"
-        "    os._exit(0 if alu._BINARY['add'].was_found else 3)\n"
-        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])); done.set(); thread.join()\n"
+        "    os._exit(0 if compute('subtract') == [0.0] * 4 and compute('add') == [2.0] * 4 else 3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), compute('multiply')); thread.join()\n"
     )
-    assert run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout.split()[-1] == "0"
+    assert run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path)).stdout == "0 [1.0, 1.0, 1.0, 1.0]\n"
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
