@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments
-from typing import Any
+from typing import Any, Final
 
 from neurosim import dtypes
 from neurosim.errors import IllegalCall, IllegalOperand, NeurosimError, SimulatorBug
 from neurosim.execution import seen
 from neurosim.kernel import Kernel, warn
 from neurosim.spelling import meant
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+>")
+
+
+class _LeftOut:
+    def __repr__(self) -> str:
+        return "…"
+
+
+_LEFT_OUT: Final = _LeftOut()
 
 
 class OlderSpellingWarning(UserWarning):
@@ -67,7 +78,7 @@ def bound(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: 
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
-        takes = f"it takes {signature}"
+        takes = f"it takes {_parameters(signature)}"
         unknown = next((entry for entry in kwargs if entry not in signature.parameters), None)
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
         if unknown is None or takes_any:
@@ -76,6 +87,15 @@ def bound(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: 
         raise IllegalCall(
             f"{name} has no parameter {unknown!r}", numbers=(takes,) if hint else (), advice=hint or takes
         ) from None
+
+
+def _parameters(signature: inspect.Signature) -> str:
+    """Return parameters without annotations, as `nl.ndarray` is a function with an address; so may a default be."""
+    parameters = []
+    for parameter in signature.parameters.values():
+        default = _LEFT_OUT if _ADDRESS.search(repr(parameter.default)) else parameter.default
+        parameters.append(parameter.replace(annotation=parameter.empty, default=default))
+    return str(inspect.Signature(parameters))
 
 
 def placed(mnemonic: str, kernel: Kernel, error: NeurosimError) -> NeurosimError:

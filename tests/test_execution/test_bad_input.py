@@ -437,6 +437,19 @@ def test_errors_in_a_kernel_of_another_module(tmp_path):
     assert caught.value.where[1].endswith("in kernel")
 
 
+def test_a_kernel_called_with_too_little_shows_its_parameters():
+    """Annotations such as `nl.ndarray` are functions, whose text is an address."""
+
+    def scale(x, factor, act=test_message, eps=1e-6): ...
+
+    scale.__annotations__ = {"x": nl.ndarray, "return": nl.ndarray}  # not as text, as they are without __future__
+
+    with pytest.raises(IllegalCall) as caught:
+        neurosim.simulate(scale)(np.zeros((2, 2), np.float32))
+    assert str(caught.value).splitlines()[0] == "scale: missing a required argument: 'factor'"
+    assert str(caught.value).splitlines()[-1] == "  it takes (x, factor, act=…, eps=1e-06)"
+
+
 def test_arguments_without_elements():
     for array, text in ((np.ones((0, 4), F), "[0, 4] float32 has no elements"), (np.array(F(1)), "[] float32 has no")):
         with pytest.raises(IllegalOperand) as caught:
