@@ -36,6 +36,9 @@ _config: Final[Any] = numba.core.config
 
 files.name_objects()  # what numba links, or finds on disk, names them
 
+#: How functions are called that code finds where numba is loaded alone.
+_NUMBAS_OWN: Final = ("numba_", "NRT_")
+
 _WRITERS: Final = {"atomics": atomics, "vectors": vectors}
 
 _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -54,6 +57,10 @@ def machine_code(kernel: Kernel, arguments: tuple[Any, ...]) -> files.MachineCod
         form = tuple(made.typeof_pyval(argument) for argument in arguments)
         made.compile(form)
     result = made.overloads[form]
+    called = [function.name for function in result.library._final_module.functions if function.is_declaration]
+    foreign = [name for name in called if name.startswith(_NUMBAS_OWN)]
+    if foreign:  # from disk, it would end the process
+        raise NotImplementedError(f"{kernel.name}: machine code without numba cannot call its {', '.join(foreign)}")
     return files.MachineCode(result.fndesc.llvm_cpython_wrapper_name, result.library._get_compiled_object())
 
 

@@ -246,6 +246,16 @@ def test_a_child_that_was_forked_while_a_thread_compiled_compiles_its_own(tmp_pa
 
 
 @pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+def test_code_that_needs_numba_at_run_time_is_refused() -> None:
+    @jit.compiled
+    def kernel(values: Any, rows: int) -> float:
+        return float(values.reshape(rows, -1)[0, 0])
+
+    with pytest.raises(NotImplementedError, match="numba_attempt_nocopy_reshape"):
+        kernel(np.ones((4, 6), np.float32), 3)
+
+
+@pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 def test_a_call_that_keeps_not_to_the_signature_is_refused() -> None:
     @jit.compiled
     def kernel(values: Any, pair: Any, factor: np.float32) -> float:
