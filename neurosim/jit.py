@@ -241,7 +241,10 @@ class Kernel(functools.partial[Any]):
         code = None if path is None else MachineCode.read(path)
         self.was_found = code is not None
         if code is None:
-            from neurosim.compiling import compiler
+            try:
+                from neurosim.compiling import compiler
+            except Exception as error:  # a setting that numba refuses, or an installation that is not whole
+                raise _no_compiler(error) from error
 
             _announce(self.package)
             code = compiler.machine_code(self, arguments)
@@ -252,6 +255,17 @@ class Kernel(functools.partial[Any]):
                 except (OSError, ConfigurationError) as error:
                     _log.info("compiled code is not kept on disk: %s", error)
         return code.load(self.py_func.__qualname__)
+
+
+def _no_compiler(error: Exception) -> ConfigurationError:
+    """Return the error for a numba that cannot be imported."""
+    settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_"))
+    reason = f"{type(error).__name__}: {error}"
+    return ConfigurationError(
+        f"numba, which makes machine code of neurosim's arithmetic, cannot be imported: {reason}",
+        numbers=settings,
+        advice="unset what is set of numba's in the environment" if settings else "install it again, and llvmlite",
+    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -424,6 +424,18 @@ def test_how_many_threads_changes_no_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert jit._cache_key(NUMERICS) == usual
 
 
+def test_a_setting_that_numba_refuses_is_named(tmp_path: Path) -> None:
+    """It was called a mistake of neurosim's; numba is imported only where no code is on disk."""
+    program = (
+        "import numpy as np; from neurosim.errors import ConfigurationError; from neurosim.numerics import alu\n"
+        "try: alu.binary('add', np.ones(3, 'f4'), 1.0)\n"
+        "except ConfigurationError as error: print(error.what, error.numbers, sep='\\n')"
+    )
+    what, numbers = run(["-c", program], NEUROSIM_CACHE_DIR=str(tmp_path), NUMBA_NUM_THREADS="0").stdout.splitlines()
+    assert what.startswith("numba, which makes machine code of neurosim's arithmetic, cannot be imported: ValueError: ")
+    assert "'NUMBA_NUM_THREADS=0'" in numbers
+
+
 def test_no_place_for_a_cache_is_one_log_line(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
