@@ -142,8 +142,8 @@ def threads() -> int:
 
 def limit_threads(count: int | None) -> None:
     """Use at most ``count`` threads from now on; None lifts the limit. Results do not depend on it."""
-    if count is not None and count < 1:
-        raise ValueError(f"limit_threads: count is {count}, at least 1 is needed")
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise ValueError(f"limit_threads: count is {count!r}, a whole number of at least 1 is needed")
     _pool.limit = count
 
 

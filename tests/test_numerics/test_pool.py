@@ -232,6 +232,8 @@ def test_a_failing_kernel_frees_the_pool() -> None:
     assert not mine.lock.locked()
 
 
-def test_limit_threads_needs_at_least_one() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        pool.limit_threads(0)
+@pytest.mark.parametrize("count", [0, -1, 2.5, float("nan"), "2"])
+def test_limit_threads_needs_a_whole_number(count: Any) -> None:
+    with pytest.raises(ValueError, match="a whole number of at least 1"):
+        pool.limit_threads(count)
+    assert pool._pool.limit is None
