@@ -36,7 +36,7 @@ from neurosim.shell.command_outputs import (
 from neurosim.shell.diff_command import diff
 from neurosim.shell.loading import FORMS, check_call, load_kernel, parse_arguments, refuse_negative_extents
 from neurosim.shell.question_options import Changes, Limits, answer, parsed
-from neurosim.shell.streams import Commands, orderly
+from neurosim.shell.streams import INTERRUPTED, Commands, orderly
 from neurosim.shell.sweep_command import sweep
 from neurosim.versions import ENVIRONMENT, nki_version_of
 from neurosim.writing import write_json
@@ -152,7 +152,7 @@ def run(
         )
     sys.argv = [str(script), *(arguments or [])]
     sys.path.insert(0, str(script.resolve().parent))
-    with _users_errors(str(script)):
+    with _users_errors(str(script), (Exception, KeyboardInterrupt)):
         runpy.run_path(str(script), run_name="__main__")
 
 
@@ -380,18 +380,18 @@ def _figure_text(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def _users_errors(file: str) -> Iterator[None]:
-    """Print the traceback of an error in a user's file from that file on: how it was started says nothing."""
+def _users_errors(file: str, kinds: tuple[type[BaseException], ...] = (Exception,)) -> Iterator[None]:
+    """Print the traceback of an error of some kinds in a user's file from there on: how it was started says nothing."""
     try:
         yield
     except NeurosimError as error:
         raise error.at(_lines_in(file, error)) from error.__cause__
-    except Exception as error:
+    except kinds as error:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename != file:
             frames = frames.tb_next
         traceback.print_exception(type(error), error, frames or error.__traceback__)
-        raise typer.Exit(1) from None
+        raise typer.Exit(1 if isinstance(error, Exception) else INTERRUPTED) from None
 
 
 def _tell(

@@ -72,6 +72,17 @@ class IllegalOperand(NkiValidationError):
     """A rule of an instruction is broken."""
 
 
+def no_kernel(value: object, why: str = "") -> IllegalOperand:
+    """Return the error for what was given as a kernel and is none; ``why`` begins with a colon."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
+        return IllegalOperand(f"{value!r} is no kernel{why}", advice="give a function, or what @nki.jit made of one")
+    return IllegalOperand(
+        f"an array {tuple(shape)} of {dtype} is no kernel",
+        advice="give the kernel itself, and its arguments to what comes back: profile(kernel)(x)",
+    )
+
+
 class IllegalCall(IllegalOperand, TypeError):
     """An instruction was called with an operand that it does not have, or without one that it needs."""
 

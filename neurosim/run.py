@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from neurosim.errors import (
     IllegalCall,
     IllegalOperand,
     NeurosimError,
+    no_kernel,
 )
 from neurosim.execution import seen
 from neurosim.execution.calls import bound as bound_call
@@ -194,9 +196,7 @@ def check_kernel(kernel: Any) -> None:
     try:
         inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise IllegalOperand(
-            f"{function!r} is no kernel: {error}", advice="give a function, or what @nki.jit made of one"
-        ) from None
+        raise no_kernel(function, f": {error}") from None
 
 
 def _check_switches(**switches: Any) -> None:
@@ -300,7 +300,7 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     if recording is not None:
         again = _again(recording, launch, bound, options, precise, name)
         if again is not None:
-            _say_lost(again)
+            _say_lost(again, function)
             return again
     if not options.values:
         program.notes["Values"] = "not computed: predicates are assumed to write all, indices to be in range"
@@ -314,15 +314,19 @@ def _run(function: Callable[..., Any], options: _Options, args: tuple[Any, ...],
     if not reason:
         recording, reason = _recorded(launch, kernel, returned, inputs)
     result = Result(collected, program, chip, name, options.timing, recording, unreplayable=reason)
-    _say_lost(result)
+    _say_lost(result, function)
     return result
 
 
-def _say_lost(result: Result) -> None:
-    """Warn of what a kernel stores and loses, also in a replay of it."""
+def _say_lost(result: Result, function: Callable[..., Any]) -> None:
+    """Warn of what a kernel stores and loses, also in a replay of it, at the line where the kernel begins."""
     if LOST in result.program.notes:
         text = f"{result.kernel_name}: {result.program.notes[LOST]}; return it, or leave it out"
-        warn(text, UnreturnedOutputWarning)
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        if code is None:
+            warn(text, UnreturnedOutputWarning)
+        else:
+            warnings.warn_explicit(text, UnreturnedOutputWarning, code.co_filename, code.co_firstlineno)
 
 
 def _launch(function: Callable[..., Any], bound: inspect.BoundArguments, options: _Options, precise: bool) -> Launch:

@@ -9,7 +9,9 @@ from neurosim.execution.lanes import Float32s
 from neurosim.kernel import warn
 from neurosim.numerics import act
 
-_OUTSIDE = {"sin": "there the hardware continues a cubic, and neurosim does: sin(9.0) is 27.65; nl.sin reduces first"}
+_OUTSIDE = {
+    "sin": "there the hardware continues a cubic, as neurosim does: sin(9.0) is 27.65; the call nl.sin(x) reduces first"
+}
 """What functions give outside of their range, where that is documented."""
 
 

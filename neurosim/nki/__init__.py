@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neurosim.devices import folder, load_chip
-from neurosim.errors import IllegalOperand
+from neurosim.errors import IllegalOperand, no_kernel
 from neurosim.kernel import running
 from neurosim.launch.grids import ALONE, Grid, grid_of, on_cores
 from neurosim.launch.schedules import Schedule
@@ -136,7 +136,7 @@ def _kernel(function: Any, target: str | None = None) -> Kernel:
     if isinstance(function, Kernel):
         return function if target is None else Kernel(function.function, target, function.schedule, function.grid)
     if not callable(function):
-        raise IllegalOperand(f"{function!r} is no kernel", advice="give a function, or what @nki.jit made of one")
+        raise no_kernel(function)
     return Kernel(function, target)
 
 

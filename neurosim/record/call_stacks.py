@@ -171,8 +171,12 @@ def warn(text: str, category: type[Warning]) -> None:
 
 def is_own(code: CodeType) -> bool:
     """Return whether code is the simulator's; the kernels that the wheel carries are not."""
-    file = code.co_filename
-    return file.startswith(_OWN_FOLDERS) and not file.startswith(_KERNELS)
+    return code.co_filename.startswith(_OWN_FOLDERS) and not is_packaged(code)
+
+
+def is_packaged(code: CodeType) -> bool:
+    """Return whether code is a kernel's that the wheel carries."""
+    return code.co_filename.startswith(_KERNELS)
 
 
 def _folder() -> str:

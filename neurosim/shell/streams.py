@@ -8,7 +8,9 @@ import io
 import os
 import signal
 import sys
+import sysconfig
 import threading
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
@@ -17,16 +19,22 @@ import typer
 from typer.core import TyperGroup
 
 from neurosim.errors import ConfigurationError
+from neurosim.record.call_stacks import is_own, is_packaged
 
 _CLOSED_PIPE: Final = 128 + 13
 """What a shell says of a command that SIGPIPE ended, as it ends others whose reader went away."""
+INTERRUPTED: Final = 128 + 2
+"""What it says of one that Ctrl-C ended."""
+
+
+_LIBRARIES: Final = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 class Commands(TyperGroup):
     """The commands, which hand over all that they printed before they end.
 
-    They end without a word when nobody reads on, as in ``neurosim profile … | head``, and with a message where what
-    they print finds no space.
+    They end without a word when nobody reads on, as in ``neurosim profile … | head``, with a message where what they
+    print finds no space, and with the kernel's line where Ctrl-C ends them.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -37,6 +45,9 @@ class Commands(TyperGroup):
             finally:
                 if sys.stdout is not None:
                     sys.stdout.flush()
+        except KeyboardInterrupt as error:
+            sys.stderr.write(f"interrupted{_place(error)}\n")
+            raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _let_go()
             raise typer.Exit(_CLOSED_PIPE) from None
@@ -47,6 +58,17 @@ class Commands(TyperGroup):
             raise ConfigurationError(
                 f"cannot write the standard output: {error.strerror}", advice="send it where there is space"
             ) from None
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line of a user's file, or of a kernel that comes along, that an error came through."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        is_library = file.startswith(_LIBRARIES) and not is_packaged(frame.f_code)
+        if not is_own(frame.f_code) and not is_library and not file.startswith("<"):
+            place = f" at {file}:{line} in {frame.f_code.co_name}"
+    return place
 
 
 def _let_go() -> None:

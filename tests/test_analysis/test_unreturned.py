@@ -46,6 +46,7 @@ def test_a_tensor_that_is_stored_and_lost_is_named(kernel, memory, values):
         with pytest.warns(UnreturnedOutputWarning, match="neither returned nor read") as caught:
             result = neurosim.profile(kernel, values=values)(X, memory)
         assert len(caught) == 1
+        assert (caught[0].filename, caught[0].lineno) == (__file__, kernel.__code__.co_firstlineno)
         assert not result.unreplayable
         for text in (str(caught[0].message), result.summary()["notes"]["Lost"], " ".join(result.report().split())):
             assert f"[128, 64] float32, allocated at {here(stored)}, is stored to" in text

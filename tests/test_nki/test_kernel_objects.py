@@ -361,6 +361,8 @@ def by_index(x):
         (lambda: nki.simulate(None)(ONES), "is no kernel"),
         (lambda: nki.simulate_kernel(3, ONES), "is no kernel"),
         (lambda: neurosim.simulate(dict)(ONES), "is no kernel"),
+        (lambda: neurosim.profile(ONES), r"an array \(.*\) of float32 is no kernel(?s:.)*profile\(kernel\)\(x\)"),
+        (lambda: nki.jit(ONES), r"an array \(.*\) of float32 is no kernel"),
         (lambda: neurosim.simulate(doubled, values=3), "values=3"),
         (lambda: neurosim.simulate(doubled, partial_outputs=3), "partial_outputs=3"),
         (lambda: neurosim.simulate(doubled, partial_outputs=["nope"])(ONES), "names 'nope', which it does not return"),

@@ -101,3 +101,41 @@ def test_what_asks_a_command_to_end_leaves_no_draft(tmp_path: Path) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert (len(drafts), ended.value.code, list(tmp_path.iterdir())) == (1, 143, [])
+
+
+STOPPED = """
+import signal
+import nki.isa as nisa
+import nki.language as nl
+
+def kernel(x):
+    nl.load(x)
+    stop()
+
+def stop():
+    signal.raise_signal(signal.SIGINT)
+
+if __name__ == "__main__":
+    stop()
+"""
+
+
+def test_ctrl_c_says_where_a_kernel_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(STOPPED)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for words in (
+            ("profile", f"{script}:kernel", "128x8:float32"),
+            ("precision", f"{script}:kernel", "8x8:float32"),
+        ):
+            assert run(monkeypatch, sys.stdout, *words) == 130
+            assert capsys.readouterr().err == f"interrupted at {script}:11 in stop\n"
+        assert run(monkeypatch, sys.stdout, "run", str(script)) == 130
+        error = capsys.readouterr().err
+        assert error.startswith("Traceback (most recent call last):\n" + f'  File "{script}", line 14, in <module>')
+        assert error.endswith("KeyboardInterrupt\n")
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from neurosim.devices import load_chip
 from neurosim.engines import Memory
-from neurosim.errors import CapacityExceeded, IllegalOperand, Unsupported
+from neurosim.errors import CapacityExceeded, IllegalOperand, Unsupported, no_kernel
 from neurosim.kernel import boundary, current, warn
 from neurosim.launch.grids import ALONE, Grid
 from neurosim.nki.legacy.index import is_int
@@ -181,7 +181,7 @@ def kernel_of(function: Any) -> Kernel:
     if isinstance(function, Kernel):
         return function
     if not callable(function):
-        raise IllegalOperand(f"{function!r} is no kernel", advice="decorate a function")
+        raise no_kernel(function)
     return Kernel(function)
 
 
