@@ -322,11 +322,14 @@ def _say_lost(result: Result, function: Callable[..., Any]) -> None:
     """Warn of what a kernel stores and loses, also in a replay of it, at the line where the kernel begins."""
     if LOST in result.program.notes:
         text = f"{result.kernel_name}: {result.program.notes[LOST]}; return it, or leave it out"
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        if code is None:
-            warn(text, UnreturnedOutputWarning)
+        python = inspect.unwrap(function)
+        if inspect.isfunction(python):
+            code, seen_before = python.__code__, python.__globals__.setdefault("__warningregistry__", {})
+            warnings.warn_explicit(
+                text, UnreturnedOutputWarning, code.co_filename, code.co_firstlineno, registry=seen_before
+            )
         else:
-            warnings.warn_explicit(text, UnreturnedOutputWarning, code.co_filename, code.co_firstlineno)
+            warn(text, UnreturnedOutputWarning)
 
 
 def _launch(function: Callable[..., Any], bound: inspect.BoundArguments, options: _Options, precise: bool) -> Launch:

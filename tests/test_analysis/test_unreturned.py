@@ -104,3 +104,12 @@ def test_of_many_three_are_named():
 
     with pytest.warns(UnreturnedOutputWarning, match="; and 2 more; return it"):
         neurosim.simulate(kernel)(X)
+
+
+def test_launches_in_a_loop_warn_once():
+    run = neurosim.simulate(forgets)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            run(X, nl.shared_hbm)
+    assert len(caught) == 1
