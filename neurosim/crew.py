@@ -22,15 +22,19 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+Serve = Callable[[Words, int], None]
+"""Does tasks of callers for the thread of a number, and returns when there were none for a while."""
+
+
 class Crew:
     """Threads 1 to ``size`` - 1; the caller is number 0. One caller at a time.
 
     Args:
         size: of the crew, the caller counted.
-        serve: does tasks of callers for the thread of a number, and returns when there were none for a while.
+        serve: what its threads call.
     """
 
-    def __init__(self, size: int, serve: Callable[[Words, int], None]) -> None:
+    def __init__(self, size: int, serve: Serve) -> None:
         self._words: Words = np.zeros(size * ROW, np.int64)
         self._serve = serve
         self._bells: list[threading.Lock] = []  # a thread sleeps until its lock is released

@@ -203,7 +203,7 @@ class Kernel:
             IllegalOperand: a senseless shape, an unknown dtype or memory, more than 128 partitions.
             CapacityExceeded: one tensor alone is larger than the memory.
         """
-        try:
+        try:  # as located() does, without what a with-block costs
             return self._allocate(checked_shape(shape), checked_dtype("nl.ndarray", dtype), memory, name, address)
         except NeurosimError as error:
             error.at(self.where())

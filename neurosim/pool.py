@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from neurosim.compiling.mailbox import Words
-from neurosim.crew import Crew, processors
+from neurosim.crew import Crew, Serve, processors
 from neurosim.jit import INTERPRETED
 
 #: Multiply-adds below which a product is not shared (about 20 us of work), and of which each thread has as many.
@@ -25,6 +24,10 @@ _FIRST_PAUSE_NS: Final = 10_000_000
 _LAST_PAUSE_NS: Final = 1_000_000_000
 #: How many times as long as ever before serial work is believed to take.
 _SLOWEST: Final = 2
+
+
+Shared = Callable[..., int]
+"""Called with a mailbox, or None, and arguments; returns how many took part, -1 if one of them failed."""
 
 
 class _Pool:
@@ -58,13 +61,7 @@ class _Pool:
             self.size = min(processors(), _MOST)
         return self.size if self.limit is None else min(self.limit, self.size)
 
-    def run(
-        self,
-        work: int,
-        serve: Callable[[Words, int], None],
-        function: Callable[..., int],
-        arguments: tuple[Any, ...],
-    ) -> None:
+    def run(self, work: int, serve: Serve, function: Shared, arguments: tuple[Any, ...]) -> None:
         if work < _PARALLEL_MIN:
             function(None, *arguments)
             return
@@ -81,13 +78,7 @@ class _Pool:
             self.lock.release()
         self._judge(time.perf_counter_ns(), start, work)
 
-    def _share(
-        self,
-        count: int,
-        serve: Callable[[Words, int], None],
-        function: Callable[..., int],
-        arguments: tuple[Any, ...],
-    ) -> None:
+    def _share(self, count: int, serve: Serve, function: Shared, arguments: tuple[Any, ...]) -> None:
         """Call the function; whoever of ``count`` is ready takes part, and the others are woken for the next call."""
         if self.crew is None:
             self.crew = Crew(self.size or 1, serve)  # whatever the limit is today
@@ -147,7 +138,7 @@ def limit_threads(count: int | None) -> None:
     _pool.limit = count
 
 
-def run(work: int, serve: Callable[[Words, int], None], function: Callable[..., int], *arguments: Any) -> None:
+def run(work: int, serve: Serve, function: Shared, *arguments: Any) -> None:
     """Call ``function(words, *arguments)``, with the mailbox of as many threads as pay, or None.
 
     Args:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Float32s = npt.NDArray[np.float32]
 _TRUTH: Final = np.dtype(np.bool_)
+#: Elements from which on a copy and a transpose of that take less than a transpose of what has gaps (measured).
 _MANY: Final = 2048
 Sums = Float32s | Rows
 """Float32 sums [partitions, free elements], to write in place."""

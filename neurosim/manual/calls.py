@@ -134,8 +134,9 @@ def declaration(mnemonic: str) -> type[Instruction]:
         ConfigurationError: no instruction at all.
     """
     module, _, name = mnemonic.removeprefix("nki.").rpartition(".")
-    found = _catalogue.instructions().get(name) if module in ("", "isa", "nisa") else None
-    if found is None and module in ("", "isa", "nisa") and name in isa._NOT_BUILT:
+    is_ours = module in ("", "isa", "nisa")
+    found = _catalogue.instructions().get(name) if is_ours else None
+    if found is None and is_ours and name in isa._NOT_BUILT:
         raise Unsupported(
             f"nki.isa.{name} is documented for NKI 0.6 and not built here yet",
             advice="`neurosim isa` lists what is built",

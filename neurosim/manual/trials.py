@@ -164,14 +164,14 @@ def _issue(kernel: Kernel, call: Call, placing: Placing, made: _Tiles | None = N
     """
     random = np.random.default_rng(7)
     given: dict[str, tuple[Any, Any]] = {}
+    made = {} if made is None else made
     for name, value in call.operands.items():
-        key = (name, value, call.dtype) if made is not None and isinstance(value, Tile) else None
-        if made is None or key is None:
-            given[name] = _value(kernel, call, name, value, placing, random)
-        elif key in made:
-            given[name] = made[key]
-        else:
-            given[name] = made[key] = _value(kernel, call, name, value, placing, random)
+        if isinstance(value, Tile) and (known := made.get((name, value, call.dtype))) is not None:
+            given[name] = known
+            continue
+        given[name] = _value(kernel, call, name, value, placing, random)
+        if isinstance(value, Tile):
+            made[name, value, call.dtype] = given[name]
         if isinstance(given[name][0], list):
             entries = (given[entry] if isinstance(entry, str) else (entry, None) for entry in given[name][0])
             given[name] = [entry for entry, _ in entries], None
